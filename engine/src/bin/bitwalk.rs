@@ -1,0 +1,2 @@
+//! The bitwalk command.
+fn main() {}
