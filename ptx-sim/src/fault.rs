@@ -1,0 +1,110 @@
+//! What can go wrong while a kernel runs, with enough of where to find it.
+
+use std::fmt;
+
+/// Why a launch stopped. The first fault in the lowest-numbered block is the one reported, whatever the number
+/// of threads.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Fault {
+    /// The module's name.
+    pub module: String,
+    /// The entry's name.
+    pub entry: String,
+    /// Line in the PTX text, 1-based; 0 when the launch never started.
+    pub line: u32,
+    /// The block at fault.
+    pub block: [u32; 3],
+    /// The thread at fault within its block: the lowest one, when several are.
+    pub thread: [u32; 3],
+    /// What happened.
+    pub kind: FaultKind,
+    /// The address at fault, for memory faults.
+    pub address: Option<u64>,
+    /// The allocation or variable that the address belongs to, where one is known.
+    pub allocation: Option<String>,
+}
+
+/// The kinds of [`Fault`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The launch's configuration does not fit the kernel or the machine.
+    Launch(String),
+    /// An access outside every allocation, or past the end of one.
+    OutOfBounds {
+        /// Which memory.
+        space: &'static str,
+        /// `true` for a store or an atomic.
+        store: bool,
+        /// Bytes accessed.
+        bytes: u32,
+        /// Size of the allocation or window, 0 when the address is in none.
+        size: u64,
+    },
+    /// An access to an allocation that was freed before the launch.
+    UseAfterFree,
+    /// An address that is no multiple of the access size.
+    Misaligned {
+        /// Which memory.
+        space: &'static str,
+        /// Bytes accessed, which is the alignment needed.
+        bytes: u32,
+    },
+    /// A barrier, shuffle, vote or matrix operation that some threads it names did not reach together.
+    Divergence(String),
+    /// No warp can go on: some wait at a barrier that the others left the kernel without.
+    Deadlock(String),
+    /// The instruction budget of [`ExecOptions`](crate::exec::ExecOptions) ran out.
+    Budget {
+        /// Warp instructions executed.
+        executed: u64,
+    },
+    /// The kernel executed `trap`.
+    Trap,
+    /// An operand has a value that the instruction leaves undefined.
+    Undefined(String),
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FaultKind::Launch(why) => write!(f, "cannot launch: {why}"),
+            FaultKind::OutOfBounds { space, store, bytes, size } => {
+                let verb = if *store { "store" } else { "load" };
+                write!(f, "{verb} of {bytes} bytes out of bounds of {space} memory ({size} bytes)")
+            }
+            FaultKind::UseAfterFree => write!(f, "use after free"),
+            FaultKind::Misaligned { space, bytes } => {
+                write!(f, "{space} access of {bytes} bytes is not aligned to its size")
+            }
+            FaultKind::Divergence(what) => write!(f, "divergence: {what}"),
+            FaultKind::Deadlock(what) => write!(f, "deadlock: {what}"),
+            FaultKind::Budget { executed } => {
+                write!(f, "stopped after {executed} warp instructions, the launch's budget")
+            }
+            FaultKind::Trap => write!(f, "trap"),
+            FaultKind::Undefined(what) => write!(f, "undefined: {what}"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([bx, by, bz], [tx, ty, tz]) = (self.block, self.thread);
+        write!(f, "{}.ptx", self.module)?;
+        if self.line != 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        write!(f, ": kernel {}: {}", self.entry, self.kind)?;
+        if let Some(address) = self.address {
+            write!(f, " at {address:#x}")?;
+        }
+        if let Some(name) = &self.allocation {
+            write!(f, " (`{name}`)")?;
+        }
+        if self.line != 0 {
+            write!(f, ", block ({bx}, {by}, {bz}), thread ({tx}, {ty}, {tz})")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,456 @@
+//! The memory of a simulated machine: allocations of every device in one address space.
+//!
+//! A device address is `(slot + 1) << 40 | offset`. Every allocation gets a slot of its own, and a slot is never
+//! used again, so an address that runs past its allocation, one that was freed and one that was never given out
+//! are all told apart from a good one, always and at no cost beyond the bounds check itself. The lowest
+//! 2^40 addresses hold no allocation: address 0 is null, and the windows of the generic address space (shared and
+//! local memory, see [`window`]) lie there.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Bits of an address that count bytes within an allocation.
+pub const OFFSET_BITS: u32 = 40;
+/// The largest allocation, in bytes.
+pub const MAX_ALLOCATION: u64 = 1 << OFFSET_BITS;
+/// Every allocation's base has at least this alignment, as `cuMemAlloc` promises.
+pub const ALLOCATION_ALIGN: usize = 256;
+const MAX_SLOTS: usize = (1 << (64 - OFFSET_BITS)) - 2;
+
+/// Where the generic address space shows memory that is not an allocation.
+pub mod window {
+    /// First generic address of the executing block's shared memory.
+    pub const SHARED: u64 = 0x01_0000_0000;
+    /// First generic address of the executing thread's local memory.
+    pub const LOCAL: u64 = 0x02_0000_0000;
+    /// Bytes in each of the two windows.
+    pub const SIZE: u64 = 0x01_0000_0000;
+}
+
+/// Why an operation on [`Memory`] was refused. Nothing was read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// The host has no room for the allocation, or it exceeds what an address can name.
+    #[error(
+        "out of memory on simulated device {device}: asked for {asked} bytes for `{name}`, {in_use} bytes are in use"
+    )]
+    OutOfMemory {
+        /// The device asked.
+        device: u32,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes in use on that device.
+        in_use: u64,
+        /// The name the allocation would have had.
+        name: String,
+    },
+    /// An allocation of no bytes.
+    #[error("allocation `{name}` on simulated device {device} asks for 0 bytes")]
+    Empty {
+        /// The device asked.
+        device: u32,
+        /// The name the allocation would have had.
+        name: String,
+    },
+    /// The address was never given out.
+    #[error("address {address:#x} belongs to no allocation")]
+    Unknown {
+        /// The address.
+        address: u64,
+    },
+    /// The address belongs to an allocation that was freed.
+    #[error("address {address:#x} is in `{name}`, which was freed (use after free)")]
+    Freed {
+        /// The address.
+        address: u64,
+        /// The freed allocation.
+        name: String,
+    },
+    /// The range leaves the allocation.
+    #[error("{bytes} bytes at {address:#x} leave `{name}`: offset {offset} of {size} bytes")]
+    OutOfBounds {
+        /// First address of the range.
+        address: u64,
+        /// Length of the range in bytes.
+        bytes: u64,
+        /// The allocation.
+        name: String,
+        /// Offset of the range within the allocation.
+        offset: u64,
+        /// Size of the allocation in bytes.
+        size: u64,
+    },
+    /// `free` was given an address inside an allocation.
+    #[error("cannot free {address:#x}: it is {offset} bytes into `{name}`, not its start")]
+    NotABase {
+        /// The address.
+        address: u64,
+        /// The allocation.
+        name: String,
+        /// Offset of the address within it.
+        offset: u64,
+    },
+    /// A fill of 32-bit words at an address that is no multiple of 4.
+    #[error("address {address:#x} is not aligned to {align} bytes")]
+    Misaligned {
+        /// The address.
+        address: u64,
+        /// The alignment needed.
+        align: u64,
+    },
+}
+
+/// One live allocation: bytes on the host, zeroed at birth so that runs repeat.
+pub(crate) struct Allocation {
+    base: NonNull<u8>,
+    layout: Layout,
+    size: u64,
+    device: u32,
+    address: u64,
+    name: Arc<str>,
+}
+
+// SAFETY: the bytes are only touched through raw pointers, never through references that outlive a copy. Kernels
+// that race on them race as they would on a GPU: the interpreter's accesses are plain machine loads and stores
+// (or atomics) of the PTX access size, as the hardware's are.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    fn new(size: u64, device: u32, address: u64, name: &str) -> Option<Allocation> {
+        // Rounded up so that a whole vector register can be read at any valid offset's cache line.
+        let bytes = usize::try_from(size).ok()?.checked_next_multiple_of(ALLOCATION_ALIGN)?;
+        let layout = Layout::from_size_align(bytes, ALLOCATION_ALIGN).ok()?;
+        // SAFETY: `layout` has a size above zero (`size` is, and it was rounded up).
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Allocation { base, layout, size, device, address, name: name.into() })
+    }
+
+    /// The first byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Bytes that may be addressed.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What the owner called it.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: `base` came from `alloc_zeroed` with this very layout and is released once.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+/// What a slot of the address space holds.
+#[derive(Clone)]
+pub(crate) enum Slot {
+    /// An allocation in use.
+    Live(Arc<Allocation>),
+    /// One that was freed: its name and size are kept for messages.
+    Freed { name: Arc<str>, size: u64 },
+}
+
+/// The slots as they were when a launch began. Holding it keeps every allocation's bytes mapped.
+pub(crate) type Slots = Arc<Vec<Slot>>;
+
+#[derive(Default)]
+struct Table {
+    slots: Slots,
+    in_use: HashMap<u32, u64>,
+}
+
+/// The memory of all devices of one simulated machine.
+///
+/// Addresses are unique across devices (unified addressing), so an address alone says which allocation and
+/// which device it belongs to. All operations take `&self` and may come from several threads.
+#[derive(Default)]
+pub struct Memory {
+    table: RwLock<Table>,
+}
+
+impl Memory {
+    /// An empty memory.
+    pub fn new() -> Memory {
+        Memory::default()
+    }
+
+    /// Allocates `bytes` zeroed bytes on `device` and returns their address, a multiple of [`ALLOCATION_ALIGN`].
+    /// `name` is used in messages only.
+    ///
+    /// # Errors
+    /// [`MemoryError::Empty`] for 0 bytes, [`MemoryError::OutOfMemory`] when the host cannot provide them or they
+    /// exceed [`MAX_ALLOCATION`].
+    pub fn allocate(&self, device: u32, bytes: u64, name: &str) -> Result<u64, MemoryError> {
+        if bytes == 0 {
+            return Err(MemoryError::Empty { device, name: name.into() });
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let in_use = table.in_use.get(&device).copied().unwrap_or(0);
+        let refused = || MemoryError::OutOfMemory { device, asked: bytes, in_use, name: name.into() };
+        let slot = table.slots.len();
+        if bytes > MAX_ALLOCATION || slot >= MAX_SLOTS {
+            return Err(refused());
+        }
+        let address = (slot as u64 + 1) << OFFSET_BITS;
+        let allocation = Allocation::new(bytes, device, address, name).ok_or_else(refused)?;
+        Arc::make_mut(&mut table.slots).push(Slot::Live(Arc::new(allocation)));
+        table.in_use.insert(device, in_use + bytes);
+        Ok(address)
+    }
+
+    /// Frees the allocation that starts at `address`. The address never becomes valid again.
+    ///
+    /// # Errors
+    /// When `address` is no live allocation's start: [`MemoryError::Unknown`], [`MemoryError::Freed`] (a double
+    /// free) or [`MemoryError::NotABase`].
+    pub fn free(&self, address: u64) -> Result<(), MemoryError> {
+        let allocation = self.find(address)?;
+        if allocation.address != address {
+            return Err(MemoryError::NotABase {
+                address,
+                name: allocation.name.to_string(),
+                offset: address - allocation.address,
+            });
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let slots = Arc::make_mut(&mut table.slots);
+        let slot = &mut slots[slot_of(address).expect("found above")];
+        if matches!(slot, Slot::Freed { .. }) {
+            // Another thread freed it between the look-up and the lock.
+            return Err(MemoryError::Freed { address, name: allocation.name.to_string() });
+        }
+        *slot = Slot::Freed { name: allocation.name.clone(), size: allocation.size };
+        if let Some(in_use) = table.in_use.get_mut(&allocation.device) {
+            *in_use -= allocation.size;
+        }
+        Ok(())
+    }
+
+    /// Copies `out.len()` bytes from `address` to the host.
+    ///
+    /// # Errors
+    /// When the range is not inside one live allocation.
+    pub fn read(&self, address: u64, out: &mut [u8]) -> Result<(), MemoryError> {
+        let (allocation, offset) = self.range(address, out.len() as u64)?;
+        // SAFETY: `range` proved offset + len inside the allocation; `out` is host memory, so they do not overlap.
+        unsafe { allocation.base().add(offset).copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Copies `data` from the host to `address`.
+    ///
+    /// # Errors
+    /// When the range is not inside one live allocation.
+    pub fn write(&self, address: u64, data: &[u8]) -> Result<(), MemoryError> {
+        let (allocation, offset) = self.range(address, data.len() as u64)?;
+        // SAFETY: as in `read`.
+        unsafe { allocation.base().add(offset).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        Ok(())
+    }
+
+    /// Copies `bytes` bytes from `src` to `dst`, between any two allocations of any devices. Overlapping ranges
+    /// are copied as if through a buffer.
+    ///
+    /// # Errors
+    /// When one of the ranges is not inside one live allocation.
+    pub fn copy(&self, dst: u64, src: u64, bytes: u64) -> Result<(), MemoryError> {
+        let (from, from_offset) = self.range(src, bytes)?;
+        let (to, to_offset) = self.range(dst, bytes)?;
+        // SAFETY: `range` proved both ranges; `copy_to` allows them to overlap.
+        unsafe { from.base().add(from_offset).copy_to(to.base().add(to_offset), bytes as usize) };
+        Ok(())
+    }
+
+    /// Sets `bytes` bytes at `address` to `byte`.
+    ///
+    /// # Errors
+    /// When the range is not inside one live allocation.
+    pub fn fill(&self, address: u64, byte: u8, bytes: u64) -> Result<(), MemoryError> {
+        let (allocation, offset) = self.range(address, bytes)?;
+        // SAFETY: `range` proved the range.
+        unsafe { allocation.base().add(offset).write_bytes(byte, bytes as usize) };
+        Ok(())
+    }
+
+    /// Sets `count` 32-bit words at `address` to `value`.
+    ///
+    /// # Errors
+    /// When the address is no multiple of 4 or the range is not inside one live allocation.
+    pub fn fill_u32(&self, address: u64, value: u32, count: u64) -> Result<(), MemoryError> {
+        if !address.is_multiple_of(4) {
+            return Err(MemoryError::Misaligned { address, align: 4 });
+        }
+        let (allocation, offset) = self.range(address, count.saturating_mul(4))?;
+        // SAFETY: `range` proved the range; base is 256-byte aligned and the offset a multiple of 4.
+        unsafe {
+            let first = allocation.base().add(offset).cast::<u32>();
+            for i in 0..count as usize {
+                first.add(i).write(value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of live allocations on `device`.
+    pub fn bytes_in_use(&self, device: u32) -> u64 {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.in_use.get(&device).copied().unwrap_or(0)
+    }
+
+    /// The device that the allocation at `address` lives on.
+    ///
+    /// # Errors
+    /// When the address is in no live allocation.
+    pub fn device_of(&self, address: u64) -> Result<u32, MemoryError> {
+        Ok(self.find(address)?.device)
+    }
+
+    /// Start and size in bytes of the allocation that `address` is in.
+    ///
+    /// # Errors
+    /// When the address is in no live allocation.
+    pub fn allocation_of(&self, address: u64) -> Result<(u64, u64), MemoryError> {
+        let allocation = self.find(address)?;
+        Ok((allocation.address, allocation.size))
+    }
+
+    /// The slots as they are now, for a launch to resolve addresses in.
+    pub(crate) fn slots(&self) -> Slots {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).slots.clone()
+    }
+
+    fn find(&self, address: u64) -> Result<Arc<Allocation>, MemoryError> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        match slot_of(address).and_then(|slot| table.slots.get(slot)) {
+            Some(Slot::Live(allocation)) => Ok(allocation.clone()),
+            Some(Slot::Freed { name, .. }) => Err(MemoryError::Freed { address, name: name.to_string() }),
+            None => Err(MemoryError::Unknown { address }),
+        }
+    }
+
+    fn range(&self, address: u64, bytes: u64) -> Result<(Arc<Allocation>, usize), MemoryError> {
+        let allocation = self.find(address)?;
+        let offset = address - allocation.address;
+        if offset > allocation.size || bytes > allocation.size - offset {
+            return Err(MemoryError::OutOfBounds {
+                address,
+                bytes,
+                name: allocation.name.to_string(),
+                offset,
+                size: allocation.size,
+            });
+        }
+        Ok((allocation, offset as usize))
+    }
+}
+
+/// The slot an address points into, or `None` below the first one.
+pub(crate) fn slot_of(address: u64) -> Option<usize> {
+    ((address >> OFFSET_BITS) as usize).checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_aligned_unique_and_never_reused() {
+        let memory = Memory::new();
+        let a = memory.allocate(0, 3, "a").unwrap();
+        let b = memory.allocate(1, 5, "b").unwrap();
+        assert!(a.is_multiple_of(256) && b.is_multiple_of(256) && a != b && a != 0);
+        assert_eq!((memory.bytes_in_use(0), memory.bytes_in_use(1)), (3, 5));
+        assert_eq!((memory.device_of(a), memory.device_of(b + 4)), (Ok(0), Ok(1)));
+        memory.free(a).unwrap();
+        assert_eq!(memory.bytes_in_use(0), 0);
+        let c = memory.allocate(0, 3, "c").unwrap();
+        assert_ne!(a, c);
+        assert_eq!(memory.free(a), Err(MemoryError::Freed { address: a, name: "a".into() }));
+        assert_eq!(memory.read(a, &mut [0]), Err(MemoryError::Freed { address: a, name: "a".into() }));
+    }
+
+    #[test]
+    fn bytes_come_back_and_start_as_zero() {
+        let memory = Memory::new();
+        let a = memory.allocate(0, 16, "a").unwrap();
+        let mut out = [9u8; 16];
+        memory.read(a, &mut out).unwrap();
+        assert_eq!(out, [0; 16]);
+        memory.write(a + 4, &[1, 2, 3, 4]).unwrap();
+        memory.fill(a + 8, 7, 2).unwrap();
+        memory.fill_u32(a + 12, 0x0403_0201, 1).unwrap();
+        memory.read(a, &mut out).unwrap();
+        assert_eq!(out, [0, 0, 0, 0, 1, 2, 3, 4, 7, 7, 0, 0, 1, 2, 3, 4]);
+        let b = memory.allocate(3, 8, "b").unwrap();
+        memory.copy(b, a + 4, 8).unwrap();
+        memory.copy(b + 1, b, 4).unwrap(); // overlapping, as through a buffer
+        let mut out = [0u8; 8];
+        memory.read(b, &mut out).unwrap();
+        assert_eq!(out, [1, 1, 2, 3, 4, 7, 0, 0]);
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        let memory = Memory::new();
+        let a = memory.allocate(0, 10, "weights").unwrap();
+        assert!(memory.read(a + 10, &mut []).is_ok(), "an empty range at the end is a range");
+        let error = memory.write(a + 8, &[0; 3]).unwrap_err();
+        assert_eq!(
+            error,
+            MemoryError::OutOfBounds {
+                address: a + 8,
+                bytes: 3,
+                name: "weights".into(),
+                offset: 8,
+                size: 10
+            }
+        );
+        assert!(error.to_string().contains("`weights`"));
+        assert!(matches!(memory.fill(a, 0, u64::MAX), Err(MemoryError::OutOfBounds { .. })));
+        assert!(matches!(memory.fill_u32(a, 0, u64::MAX), Err(MemoryError::OutOfBounds { .. })));
+        assert!(matches!(memory.copy(a, a + 5, 6), Err(MemoryError::OutOfBounds { .. })));
+        assert!(matches!(memory.copy(a + 5, a, 6), Err(MemoryError::OutOfBounds { .. })));
+        assert!(matches!(memory.fill_u32(a + 2, 0, 1), Err(MemoryError::Misaligned { .. })));
+        assert!(matches!(memory.free(a + 1), Err(MemoryError::NotABase { offset: 1, .. })));
+    }
+
+    #[test]
+    fn wild_addresses_and_bad_sizes_are_refused() {
+        let memory = Memory::new();
+        for address in [0, 1, window::SHARED, 1 << 40, 7 << 40, u64::MAX] {
+            assert_eq!(memory.read(address, &mut [0]), Err(MemoryError::Unknown { address }));
+        }
+        assert!(matches!(memory.allocate(0, 0, "x"), Err(MemoryError::Empty { .. })));
+        for bytes in [MAX_ALLOCATION + 1, u64::MAX, u64::MAX - 100] {
+            assert!(matches!(
+                memory.allocate(2, bytes, "x"),
+                Err(MemoryError::OutOfMemory { device: 2, .. })
+            ));
+        }
+        assert_eq!(memory.bytes_in_use(2), 0);
+    }
+
+    #[test]
+    fn a_snapshot_keeps_freed_bytes_mapped() {
+        let memory = Memory::new();
+        let a = memory.allocate(0, 4, "a").unwrap();
+        memory.write(a, &[5; 4]).unwrap();
+        let slots = memory.slots();
+        memory.free(a).unwrap();
+        let Slot::Live(allocation) = &slots[slot_of(a).unwrap()] else { panic!("freed in the snapshot") };
+        // SAFETY: the snapshot holds the allocation.
+        assert_eq!(unsafe { allocation.base().read() }, 5);
+        assert!(matches!(memory.slots()[slot_of(a).unwrap()], Slot::Freed { size: 4, .. }));
+    }
+}
