@@ -1,1 +1,7 @@
-//! Under construction.
+//! bitwalk: an LLM decode engine for NVIDIA GPUs.
+//!
+//! A token is one *walk* of a fixed list of kernel launches, run launch by launch (eager) or recorded once as CUDA
+//! graphs and replayed, with the same bits either way, and the same bits on a GPU and on the simulated device.
+
+// The code that `#[kernel]` generates names this crate by its name, also in here.
+extern crate self as bitwalk;

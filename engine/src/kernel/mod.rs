@@ -1,0 +1,69 @@
+//! The run-time half of a kernel declaration.
+//!
+//! `#[kernel]` (crate `bitwalk-macros`) turns one Rust signature into
+//!
+//! * a constructor of the same name, which checks its arguments and returns a [`Launch`];
+//! * a marker type in `PascalCase` that implements [`Kernel`], whose [`KernelDecl`] is registered in [`KERNELS`];
+//! * a trait `…Node` with one `set_…` method for each `#[node]` scalar, implemented for [`Node`] of that marker only.
+//!
+//! Everything else that a declaration serves (the C++ prototypes, the ABI check against PTX, the argument tables of
+//! captured graphs, `kernel-check`, benches, the kernel index) reads the [`KernelDecl`] through this module.
+//!
+//! # Grammar
+//!
+//! ```text
+//! /// docs
+//! #[kernel(module = "matvec_q8_0", entry = "matvec_q8_0", reference = path::to::reference, cases = path::to::cases, tol = 2e-6)]
+//! #[launch(grid = (rows.div_ceil(4), 1, 1), block = (128, 1, 1), shared = 0)]   // shared, cooperative, dependent: optional
+//! #[cost(read = w.bytes() + 4 * cols, write = 4 * rows, flops = 2 * rows * cols)]
+//! pub fn matvec_q8_0(
+//!     #[shape(rows, cols)] w: &QTensor<Q8_0>,
+//!     #[len(cols)] x: &[f32],
+//!     #[len(rows)] residual: Option<&[f32]>,
+//!     #[out] #[len(rows)] y: &mut [f32],
+//!     rows: u32,
+//!     cols: u32,
+//! );
+//! ```
+//!
+//! | declared | lowers to | constructor takes | reference gets |
+//! |---|---|---|---|
+//! | `&[T]` | `const T*` | `&Buffer<T>` | `&[T]` |
+//! | `&mut [T]` | `T*`, read and written | `&Buffer<T>` | `&mut [T::Reference]`, holding the initial values |
+//! | `#[out] &mut [T]` | `T*`, only written | `&Buffer<T>` | `&mut [T::Reference]`, poisoned |
+//! | `Option<&[T]>` | `const T*` or null | `Option<&Buffer<T>>` | `Option<&[T]>` |
+//! | `&QTensor<Q>` | one `const*` a plane of `Q` | `&QTensor<Q>` | `&HostTensor` (dequantised) |
+//! | `&Counter` | `const uint32_t*` | `&Counter` | `u32` |
+//! | `&mut Counter` | `uint32_t*` | `&Counter` | `&mut u32` |
+//! | `u32`, `i32`, `f32`, `u64` | by value, baked | the scalar | the scalar |
+//! | `#[node] n: u32` | by value, updatable by name in a captured node | the scalar | the scalar |
+//! | `#[step] n: u32` | by value, makes the kernel eager-only | the scalar | the scalar |
+//!
+//! `T::Reference` is `f64` for floating-point elements and `T` itself for integers ([`HostElement`]).
+//! `#[len(e)]` is the least number of elements that the kernel touches and `#[shape(r, c)]` the exact shape of a
+//! tensor, both over the signature's integer scalars, evaluated in `u64`. `grid`, `block` and `shared` see the scalars
+//! as declared; `cost` sees integer scalars as `u64`, buffers as [`BufferShape`] and tensors as [`TensorShape`].
+
+mod arg;
+mod case;
+mod decl;
+mod host;
+mod launch;
+mod param;
+mod tensor;
+
+pub use arg::{Arg, Scalar, ScalarType, ScalarValue};
+pub use case::{Case, Fill};
+pub use decl::{
+    Cost, KERNELS, Kernel, KernelDecl, ParamDecl, ParamKind, ParamShape, Scalars, SlotClass, SlotDecl, by_name,
+};
+pub use host::{HostArg, HostElement, HostTensor};
+pub use launch::{ArgSlot, ArgTable, Binder, BufferShape, EagerLaunch, Launch, LaunchError, MAX_SLOTS, TensorShape};
+pub use param::{Classed, Counter, CounterIn, CounterInOut, In, InOut, KernelParam, OptionalIn, Out, Quantised};
+pub use tensor::{BF16, F16, F32, PlaneDecl, Q4_0, Q4_1, Q8_0, QTensor, QuantFormat, RawTensor, TensorFormat};
+
+/// Re-exports for the code that `#[kernel]` generates.
+#[doc(hidden)]
+pub mod macro_support {
+    pub use linkme;
+}

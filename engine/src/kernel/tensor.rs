@@ -1,0 +1,210 @@
+//! Weight matrices on a device: a format, a shape and one buffer a plane.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use arrayvec::ArrayVec;
+
+use crate::device::RawBuffer;
+
+/// One plane of a weight format: an array with a fixed number of bytes a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaneDecl {
+    /// Name of the plane, as kernels call it.
+    pub name: &'static str,
+    /// The C++ element that the kernel's pointer has.
+    pub c_type: &'static str,
+    /// Bytes for each block of [`TensorFormat::block`] weights.
+    pub block_bytes: u64,
+}
+
+/// The formats in which weights stay on the device. All planes are row-major, `[rows, cols / block]` blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TensorFormat {
+    /// IEEE single.
+    F32,
+    /// IEEE half.
+    F16,
+    /// bfloat16.
+    BF16,
+    /// 32 weights: `qs` 32 × i8, `d` f16; `w = d·q`.
+    Q8_0,
+    /// 32 weights: `qs` 16 bytes (byte j: element j low, j + 16 high), `d` f16; `w = d·(q − 8)`.
+    Q4_0,
+    /// 32 weights: `qs` as Q4_0, `dm` 2 × f16; `w = d·q + m`.
+    Q4_1,
+}
+
+const fn plane(name: &'static str, c_type: &'static str, block_bytes: u64) -> PlaneDecl {
+    PlaneDecl { name, c_type, block_bytes }
+}
+
+impl TensorFormat {
+    /// Every format.
+    pub const ALL: [TensorFormat; 6] = [
+        TensorFormat::F32,
+        TensorFormat::F16,
+        TensorFormat::BF16,
+        TensorFormat::Q8_0,
+        TensorFormat::Q4_0,
+        TensorFormat::Q4_1,
+    ];
+
+    /// The format's planes.
+    pub const fn planes(self) -> &'static [PlaneDecl] {
+        match self {
+            TensorFormat::F32 => &[plane("data", "float", 4)],
+            TensorFormat::F16 => &[plane("data", "__half", 2)],
+            TensorFormat::BF16 => &[plane("data", "__nv_bfloat16", 2)],
+            TensorFormat::Q8_0 => &[plane("qs", "int8_t", 32), plane("d", "__half", 2)],
+            TensorFormat::Q4_0 => &[plane("qs", "uint8_t", 16), plane("d", "__half", 2)],
+            TensorFormat::Q4_1 => &[plane("qs", "uint8_t", 16), plane("dm", "__half2", 4)],
+        }
+    }
+
+    /// Weights a block.
+    pub const fn block(self) -> u64 {
+        match self {
+            TensorFormat::F32 | TensorFormat::F16 | TensorFormat::BF16 => 1,
+            TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 => 32,
+        }
+    }
+
+    /// What the number of columns must be a multiple of: kernels load 16 bytes at a time.
+    pub const fn column_multiple(self) -> u64 {
+        match self {
+            TensorFormat::F32 | TensorFormat::F16 | TensorFormat::BF16 => 8,
+            TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 => 32,
+        }
+    }
+
+    /// Whether inner products of the `i16` program are taken in integers.
+    pub const fn is_integer(self) -> bool {
+        self.block() > 1
+    }
+
+    /// Bytes of all planes of a `[rows, cols]` matrix.
+    pub const fn bytes(self, rows: u64, cols: u64) -> u64 {
+        let planes = self.planes();
+        let (mut sum, mut i) = (0, 0);
+        while i < planes.len() {
+            sum += planes[i].block_bytes;
+            i += 1;
+        }
+        rows * (cols / self.block()) * sum
+    }
+
+    /// The name that GGUF tools print.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TensorFormat::F32 => "F32",
+            TensorFormat::F16 => "F16",
+            TensorFormat::BF16 => "BF16",
+            TensorFormat::Q8_0 => "Q8_0",
+            TensorFormat::Q4_0 => "Q4_0",
+            TensorFormat::Q4_1 => "Q4_1",
+        }
+    }
+}
+
+impl fmt::Display for TensorFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A format as a type, so that a kernel's signature can name it.
+pub trait QuantFormat: 'static {
+    /// Which format.
+    const FORMAT: TensorFormat;
+}
+
+macro_rules! formats {
+    ($($name:ident)*) => {$(
+        #[doc = concat!("[`TensorFormat::", stringify!($name), "`] as a type.")]
+        #[derive(Debug, Clone, Copy)]
+        #[allow(non_camel_case_types)]
+        pub struct $name;
+        impl QuantFormat for $name {
+            const FORMAT: TensorFormat = TensorFormat::$name;
+        }
+    )*};
+}
+formats!(F32 F16 BF16 Q8_0 Q4_0 Q4_1);
+
+/// A weight matrix whose format is known at run time.
+#[derive(Debug, Clone)]
+pub struct RawTensor {
+    format: TensorFormat,
+    rows: u64,
+    cols: u64,
+    planes: ArrayVec<RawBuffer, 4>,
+}
+
+impl RawTensor {
+    /// A `[rows, cols]` matrix over `planes`, one buffer a plane of `format` in order.
+    ///
+    /// # Errors
+    /// A sentence, when the columns do not fit the format, or a plane is absent or of another size.
+    pub fn new(format: TensorFormat, rows: u64, cols: u64, planes: &[RawBuffer]) -> Result<Self, String> {
+        if rows == 0 || cols == 0 || !cols.is_multiple_of(format.column_multiple()) {
+            let multiple = format.column_multiple();
+            return Err(format!("shape [{rows}, {cols}]: {format} needs rows, and columns a multiple of {multiple}"));
+        }
+        let decls = format.planes();
+        if planes.len() != decls.len() {
+            return Err(format!("{} planes given, {format} has {}", planes.len(), decls.len()));
+        }
+        for (decl, buffer) in decls.iter().zip(planes) {
+            let wanted = rows * (cols / format.block()) * decl.block_bytes;
+            if buffer.bytes() < wanted {
+                return Err(format!("plane {} holds {} bytes, not {wanted}", decl.name, buffer.bytes()));
+            }
+        }
+        Ok(RawTensor { format, rows, cols, planes: planes.iter().cloned().collect() })
+    }
+
+    /// The format.
+    pub fn format(&self) -> TensorFormat {
+        self.format
+    }
+
+    /// Rows: outputs.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Columns: the inner product's length.
+    pub fn cols(&self) -> u64 {
+        self.cols
+    }
+
+    /// One buffer a plane.
+    pub fn planes(&self) -> &[RawBuffer] {
+        &self.planes
+    }
+
+    /// Bytes of all planes.
+    pub fn bytes(&self) -> u64 {
+        self.format.bytes(self.rows, self.cols)
+    }
+
+    /// The tensor as a typed one, if it has the format `Q`.
+    pub fn typed<Q: QuantFormat>(&self) -> Option<QTensor<Q>> {
+        (self.format == Q::FORMAT).then(|| QTensor { raw: self.clone(), format: PhantomData })
+    }
+}
+
+/// A weight matrix of format `Q`.
+#[derive(Debug, Clone)]
+pub struct QTensor<Q> {
+    raw: RawTensor,
+    format: PhantomData<Q>,
+}
+
+impl<Q: QuantFormat> QTensor<Q> {
+    /// The tensor without its type.
+    pub fn raw(&self) -> &RawTensor {
+        &self.raw
+    }
+}
