@@ -5,3 +5,5 @@
 
 // The code that `#[kernel]` generates names this crate by its name, also in here.
 extern crate self as bitwalk;
+
+pub mod format;
