@@ -7,3 +7,4 @@
 extern crate self as bitwalk;
 
 pub mod format;
+pub mod quant;
