@@ -4,6 +4,7 @@ pub mod exec;
 pub mod fault;
 pub mod memory;
 pub mod module;
+pub mod system;
 
 pub use exec::{Access, Checks, ExecOptions, LaunchConfig, LaunchStats, PointerAccess};
 pub use fault::{Fault, FaultKind};
