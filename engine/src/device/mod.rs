@@ -1,0 +1,325 @@
+//! Devices: CUDA and the simulated one, behind one interface.
+//!
+//! A [`Device`] gives memory ([`Buffer`], [`HostBuffer`]), [`Stream`]s, [`Module`]s and [`Event`]s; a stream
+//! runs work in order or captures it as a [`Graph`], which is instantiated and replayed. Everything here
+//! behaves alike on both kinds of device: the differences (a kernel's fault shows at the launch on the
+//! simulated device, at the next synchronisation on CUDA) are named where they are.
+//!
+//! - [`spec`](DeviceSpec): what `--device` may say
+//! - `buffer`, `stream`, `module`, `graph`: the public types
+//! - [`capture`]: the capture state machine, pure
+//! - `backend`: the seam; `sim` is the simulated device's side of it
+
+mod backend;
+mod buffer;
+pub mod capture;
+mod element;
+mod error;
+mod graph;
+mod module;
+mod sim;
+mod spec;
+mod stream;
+
+pub use buffer::{Allocation, Buffer, BufferPlace, HostBuffer, RawBuffer};
+pub use capture::{CaptureError, CaptureState, Violation};
+pub use element::{Element, F8E4M3};
+pub use error::{DeviceError, Result};
+pub use graph::{Graph, GraphEdge, GraphExec, GraphNode, KernelNode};
+pub use module::{Function, FunctionInfo, MAX_PARAMS, Module, ParamLayout};
+pub use spec::{DeviceSpec, ParseDeviceSpecError};
+pub use stream::{Access, Event, LaunchParams, ParamAccess, Stream};
+
+use backend::Backend;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The two kinds of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceKind {
+    /// An NVIDIA GPU through the CUDA driver.
+    Cuda,
+    /// The simulated device, which executes PTX on the CPU.
+    Sim,
+}
+
+impl DeviceKind {
+    /// `cuda` or `sim`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Sim => "sim",
+        }
+    }
+}
+
+/// What a device is.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// CUDA or simulated.
+    pub kind: DeviceKind,
+    /// Its number among the devices of its kind.
+    pub ordinal: u32,
+    /// Its model's name.
+    pub name: String,
+    /// Compute capability, (major, minor).
+    pub compute: (u32, u32),
+    /// Streaming multiprocessors.
+    pub sm_count: u32,
+    /// Memory in bytes.
+    pub total_memory: u64,
+    /// Second-level cache in bytes.
+    pub l2_bytes: u64,
+    /// The most dynamic shared memory a block may ask for, in bytes.
+    pub max_shared: u32,
+    /// The CUDA version that the driver supports, (major, minor); none for the simulated device.
+    pub driver_version: Option<(u32, u32)>,
+    /// The release of the driver itself (`580.95.05`), where it can be found out.
+    pub driver_release: Option<String>,
+}
+
+/// Bytes copied between host and device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferCounts {
+    /// From host to device.
+    pub host_to_device: u64,
+    /// From device to host.
+    pub device_to_host: u64,
+}
+
+impl TransferCounts {
+    fn to_device(bytes: usize) -> Self {
+        Self { host_to_device: bytes as u64, device_to_host: 0 }
+    }
+
+    fn to_host(bytes: usize) -> Self {
+        Self { host_to_device: 0, device_to_host: bytes as u64 }
+    }
+
+    /// What was copied between an earlier count and this one.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            host_to_device: self.host_to_device.wrapping_sub(earlier.host_to_device),
+            device_to_host: self.device_to_host.wrapping_sub(earlier.device_to_host),
+        }
+    }
+}
+
+impl std::ops::AddAssign for TransferCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.host_to_device += other.host_to_device;
+        self.device_to_host += other.device_to_host;
+    }
+}
+
+struct DeviceInner {
+    backend: Box<dyn Backend>,
+    info: DeviceInfo,
+    because: String,
+    in_use: AtomicU64,
+    host_to_device: AtomicU64,
+    device_to_host: AtomicU64,
+}
+
+/// A device. Clones are the same device, and so is what is opened twice with the same ordinal, except that
+/// each opening counts its own allocations and transfers.
+#[derive(Clone)]
+pub struct Device(Arc<DeviceInner>);
+
+impl Device {
+    /// Opens the device that `spec` asks for.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoDriver`], [`DeviceError::DriverTooOld`], [`DeviceError::MissingSymbol`],
+    /// [`DeviceError::NoDevice`], [`DeviceError::BadOrdinal`], [`DeviceError::Call`]. `auto` falls back to the
+    /// simulated device only when there is no driver or no device; a GPU that is there and does not work is
+    /// an error.
+    pub fn open(spec: DeviceSpec) -> Result<Self> {
+        match spec {
+            DeviceSpec::Cuda(_) => {
+                Err(DeviceError::NoDriver { reason: "this build's CUDA backend is not connected".to_owned() })
+            }
+            DeviceSpec::Auto => {
+                Self::simulated(&ptx_sim::system::System::shared(), 0, "since no NVIDIA driver was found")
+            }
+            DeviceSpec::Sim(ordinal) => Self::simulated(&ptx_sim::system::System::shared(), ordinal, ""),
+        }
+    }
+
+    /// Opens a device of a simulated machine of the caller's own, with its own memory and limits.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadOrdinal`].
+    pub fn open_in(system: &Arc<ptx_sim::system::System>, ordinal: u32) -> Result<Self> {
+        Self::simulated(system, ordinal, "")
+    }
+
+    fn simulated(system: &Arc<ptx_sim::system::System>, ordinal: u32, reason: &str) -> Result<Self> {
+        let (backend, info) = sim::open(system, ordinal)?;
+        let comma = if reason.is_empty() { "" } else { ", " };
+        let because = format!("sim:{ordinal}{comma}{reason}");
+        Ok(Self::new(Box::new(backend), info, because))
+    }
+
+    fn new(backend: Box<dyn Backend>, info: DeviceInfo, because: String) -> Self {
+        Self(Arc::new(DeviceInner {
+            backend,
+            info,
+            because,
+            in_use: AtomicU64::new(0),
+            host_to_device: AtomicU64::new(0),
+            device_to_host: AtomicU64::new(0),
+        }))
+    }
+
+    fn backend(&self) -> &dyn Backend {
+        &*self.0.backend
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    /// The line to print about what was opened: `cuda:0 NVIDIA H200, driver 580.95.05 (CUDA 13.0)`, or
+    /// `sim:0, since no NVIDIA driver was found`.
+    pub fn opened_because(&self) -> &str {
+        &self.0.because
+    }
+
+    /// Allocates `bytes` bytes, 256-byte aligned, contents undefined. `name` says what for in messages.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] with what was asked and what is free, [`DeviceError::BadLength`] for zero
+    /// bytes, [`DeviceError::Capture`] during a capture.
+    pub fn alloc(&self, bytes: usize, name: &str) -> Result<Arc<Allocation>> {
+        if bytes == 0 || bytes > isize::MAX as usize {
+            return Err(DeviceError::BadLength { name: name.to_owned(), len: bytes, element_bytes: 1 });
+        }
+        stream::forbid_in_capture(|| Violation::Allocation(name.to_owned()))?;
+        let address = self.backend().allocate(bytes, name)?;
+        self.0.in_use.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(Arc::new(Allocation::new(self.clone(), address, bytes, name)))
+    }
+
+    /// Frees what `alloc` allocated; an [`Allocation`] calls it once.
+    fn release(&self, address: u64, bytes: usize) {
+        self.backend().free(address);
+        self.0.in_use.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes of device memory (free, total), those of other processes counted.
+    ///
+    /// # Errors
+    /// [`DeviceError::Call`].
+    pub fn memory_info(&self) -> Result<(u64, u64)> {
+        self.backend().memory_info()
+    }
+
+    /// Bytes allocated through this device now.
+    pub fn bytes_in_use(&self) -> u64 {
+        self.0.in_use.load(Ordering::Relaxed)
+    }
+
+    /// A new stream.
+    ///
+    /// # Errors
+    /// [`DeviceError::Call`].
+    pub fn stream(&self) -> Result<Stream> {
+        Stream::new(self)
+    }
+
+    /// A new event.
+    ///
+    /// # Errors
+    /// [`DeviceError::Call`].
+    pub fn event(&self) -> Result<Event> {
+        Event::new(self)
+    }
+
+    /// Loads PTX and resolves all its entries. `name` is the module's in messages.
+    ///
+    /// # Errors
+    /// [`DeviceError::ModuleLoad`] with the compiler's words, [`DeviceError::DriverTooOld`] for a PTX version
+    /// that the driver does not know, [`DeviceError::AbiMismatch`] when the driver's view of a parameter
+    /// differs from the PTX, [`DeviceError::Capture`] during a capture.
+    pub fn load_module(&self, name: &str, ptx: &str) -> Result<Module> {
+        stream::forbid_in_capture(|| Violation::ModuleLoad(name.to_owned()))?;
+        Module::load(self, name, ptx)
+    }
+
+    /// Bytes copied between host and device through this device so far. Copies in a graph count at each
+    /// launch of the graph.
+    pub fn transfers(&self) -> TransferCounts {
+        TransferCounts {
+            host_to_device: self.0.host_to_device.load(Ordering::Relaxed),
+            device_to_host: self.0.device_to_host.load(Ordering::Relaxed),
+        }
+    }
+
+    fn count_transfers(&self, counts: TransferCounts) {
+        self.0.host_to_device.fetch_add(counts.host_to_device, Ordering::Relaxed);
+        self.0.device_to_host.fetch_add(counts.device_to_host, Ordering::Relaxed);
+    }
+
+    /// Lets copies and kernels of this device reach the memory of `other`; doing it twice is no error.
+    ///
+    /// # Errors
+    /// [`DeviceError::WrongDevice`] for another kind, [`DeviceError::Unsupported`] when the two are not
+    /// connected.
+    pub fn enable_peer_access(&self, other: &Device) -> Result<()> {
+        self.expect_peer(other, "device", &other.to_string())?;
+        if self == other { Ok(()) } else { self.backend().enable_peer_access(other.info().ordinal) }
+    }
+
+    /// Copies `data` to `dst` on a stream of its own; done when it returns.
+    fn upload<T: Element>(&self, dst: &Buffer<T>, data: &[T]) -> Result<()> {
+        self.stream()?.write(dst, data)
+    }
+
+    /// Copies `src` to `data` on a stream of its own; done when it returns. Work on other streams is not
+    /// waited for.
+    fn download<T: Element>(&self, src: &Buffer<T>, data: &mut [T]) -> Result<()> {
+        self.stream()?.read(src, data)
+    }
+
+    /// Checks that `other` is this device.
+    fn expect_same(&self, other: &Device, what: &'static str, name: &str) -> Result<()> {
+        if self == other { Ok(()) } else { Err(self.wrong_device(other, what, name)) }
+    }
+
+    /// Checks that `other` is of the same kind and machine, so that the two can copy to each other.
+    fn expect_peer(&self, other: &Device, what: &'static str, name: &str) -> Result<()> {
+        let peers = self.backend().machine() == other.backend().machine();
+        if peers { Ok(()) } else { Err(self.wrong_device(other, what, name)) }
+    }
+
+    fn wrong_device(&self, other: &Device, what: &'static str, name: &str) -> DeviceError {
+        let (have, want) = (other.to_string(), self.to_string());
+        DeviceError::WrongDevice { what, name: name.to_owned(), have, want }
+    }
+}
+
+/// Two devices are equal when they are the same hardware (or the same simulated device of one machine).
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || (self.info().ordinal == other.info().ordinal
+                && self.backend().machine() == other.backend().machine())
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.info().kind.name(), self.info().ordinal)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self} {})", self.info().name)
+    }
+}
