@@ -1,2 +1,35 @@
-//! cargo xtask
-fn main() {}
+//! `cargo xtask VERB`: the project's own commands, one file a verb.
+
+mod dist;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own commands. Exit codes: 0 passed, 1 failed, 2 wrong usage.
+#[derive(Debug, Parser)]
+#[command(name = "xtask", bin_name = "cargo xtask", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Formatting, lints, every test and the gates on the simulated device
+    Test(test::Args),
+    /// Pack one folder to copy to a GPU host that has no Rust
+    Dist(dist::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().verb {
+        Verb::Test(args) => test::run(&args),
+        Verb::Dist(args) => dist::run(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
