@@ -1,6 +1,7 @@
 //! `cargo xtask VERB`: the project's own commands, one file a verb.
 
 mod dist;
+mod ptx;
 mod test;
 
 use std::process::ExitCode;
@@ -21,12 +22,18 @@ enum Verb {
     Test(test::Args),
     /// Pack one folder to copy to a GPU host that has no Rust
     Dist(dist::Args),
+    /// Compile kernels-ptx/src/*.cu to the PTX that is checked in, or prove with --check that it is up to date
+    Ptx(ptx::Args),
+    /// Count the opcodes of the checked-in PTX: what the simulated device must execute
+    PtxCensus(ptx::CensusArgs),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Test(args) => test::run(&args),
         Verb::Dist(args) => dist::run(&args),
+        Verb::Ptx(args) => ptx::run(&args),
+        Verb::PtxCensus(args) => ptx::census(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

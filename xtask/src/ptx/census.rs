@@ -1,0 +1,42 @@
+//! `cargo xtask ptx-census`: the opcodes of the checked-in PTX.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bitwalk_kernels::Arch;
+
+use super::statements::statements;
+
+/// Arguments of `cargo xtask ptx-census`.
+#[derive(Debug, clap::Args)]
+pub struct CensusArgs {
+    /// Count one module only, by its name.
+    #[arg(long)]
+    module: Option<String>,
+}
+
+/// Prints each opcode with how often it stands in the PTX of each target and in which modules.
+pub fn run(arguments: &CensusArgs) -> Result<ExitCode> {
+    let mut counts: BTreeMap<&str, ([usize; 2], Vec<&str>)> = BTreeMap::new();
+    for (target, arch) in [Arch::Compute80, Arch::Compute90].into_iter().enumerate() {
+        for module in bitwalk_kernels::modules(arch) {
+            if arguments.module.as_deref().is_some_and(|wanted| wanted != module.name) {
+                continue;
+            }
+            for statement in statements(module.text) {
+                let (numbers, modules) = counts.entry(statement.opcode).or_default();
+                numbers[target] += 1;
+                if !modules.contains(&module.name) {
+                    modules.push(module.name);
+                }
+            }
+        }
+    }
+    println!("{:<40} {:>10} {:>10}  modules", "opcode", "compute_80", "compute_90");
+    for (opcode, (numbers, modules)) in &counts {
+        println!("{opcode:<40} {:>10} {:>10}  {}", numbers[0], numbers[1], modules.join(" "));
+    }
+    println!("{} opcodes", counts.len());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,103 @@
+//! `cargo xtask ptx`: compile the kernels, lint the PTX, write the manifest and the embedded list; `--check` proves that what is
+//! checked in is what the sources give. `cargo xtask ptx-census` counts its opcodes.
+
+mod census;
+mod check;
+mod compile;
+mod embed;
+mod lint;
+mod manifest;
+mod statements;
+mod toolchain;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+pub use census::{CensusArgs, run as census};
+
+/// The compiler whose output is checked in. Newer toolkits emit PTX that drivers of the 580 series refuse, and another
+/// compiler's text differs even where its meaning does not.
+pub const NVCC_VERSION: &str = "V13.0.88";
+
+/// The targets: Ampere and later, and Hopper.
+pub const TARGETS: [&str; 2] = ["compute_80", "compute_90"];
+
+/// Arguments of `cargo xtask ptx`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Rebuild into a temporary folder and fail on any byte of difference from what is checked in.
+    #[arg(long)]
+    check: bool,
+    /// Also assemble for sm_80 and sm_90 with ptxas and print registers, spills and shared memory of each entry.
+    #[arg(long)]
+    resources: bool,
+}
+
+/// One translation unit built for one target.
+pub struct Built {
+    /// The `.cu` file's stem.
+    pub module: String,
+    /// `compute_80` or `compute_90`.
+    pub target: &'static str,
+    /// The PTX text.
+    pub text: String,
+}
+
+impl Built {
+    /// The file under `kernels-ptx/` that holds this module, with `/` between its parts.
+    pub fn path(&self) -> String {
+        format!("ptx/{}/{}.ptx", self.target, self.module)
+    }
+}
+
+/// The repository's root, as this binary was built in it.
+pub fn repository() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().map_or_else(|| manifest.to_path_buf(), Path::to_path_buf)
+}
+
+/// Runs `cargo xtask ptx`.
+pub fn run(arguments: &Args) -> Result<ExitCode> {
+    let root = repository();
+    let crate_dir = root.join("kernels-ptx");
+    let nvcc = toolchain::find(&root)?;
+    if nvcc.version != NVCC_VERSION {
+        let message = format!(
+            "{} is {}, but the checked-in PTX is built by {NVCC_VERSION}; unset NVCC and CUDA_PATH to use the pip wheels",
+            nvcc.path.display(),
+            nvcc.version
+        );
+        if arguments.check {
+            bail!("{message}");
+        }
+        eprintln!("warning: {message}");
+    }
+    let built = compile::all(&nvcc, &crate_dir)?;
+    let findings: Vec<String> = built.iter().flat_map(|module| lint::lint(module, &root)).collect();
+    if !findings.is_empty() {
+        bail!("the PTX breaks the numeric contract:\n{}", findings.join("\n"));
+    }
+    if arguments.resources {
+        compile::print_resources(&nvcc, &built)?;
+    }
+    let mut outputs: Vec<(String, String)> = built.iter().map(|m| (m.path(), m.text.clone())).collect();
+    outputs.push(("src/modules.rs".to_owned(), embed::source(&built)));
+    outputs.push(("ptx/manifest.txt".to_owned(), manifest::text(&crate_dir, &nvcc.version, &built)?));
+    if arguments.check {
+        check::compare(&crate_dir, &outputs)?;
+        println!("ptx --check: {} files, byte for byte", outputs.len());
+    } else {
+        check::remove_stale(&crate_dir, &outputs)?;
+        for (path, text) in &outputs {
+            let path = crate_dir.join(path);
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+            }
+            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+        println!("ptx: {} modules for {} targets", built.len() / TARGETS.len(), TARGETS.len());
+    }
+    Ok(ExitCode::SUCCESS)
+}
