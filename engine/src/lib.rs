@@ -6,6 +6,7 @@
 // The code that `#[kernel]` generates names this crate by its name, also in here.
 extern crate self as bitwalk;
 
+pub mod config;
 pub mod device;
 pub mod format;
 pub mod quant;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::gguf::Metadata;
 use super::{DType, FormatError};
+use crate::config::ModelConfig;
 
 /// A tensor's name, shape and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +60,12 @@ pub trait TensorSource: Send + Sync {
     /// # Errors
     /// [`FormatError::Tensor`] if there is no tensor of this name.
     fn data(&self, name: &str) -> Result<Cow<'_, [u8]>, FormatError>;
+
+    /// The model's configuration, checked.
+    ///
+    /// # Errors
+    /// [`FormatError`] naming the key or tensor at fault.
+    fn config(&self) -> Result<ModelConfig, FormatError>;
 
     /// The model's metadata, if the source carries GGUF metadata.
     fn metadata(&self) -> Option<&Metadata> {

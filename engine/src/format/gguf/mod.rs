@@ -19,6 +19,7 @@ pub use writer::GgufWriter;
 
 use super::mmap::FileMap;
 use super::{FormatError, TensorInfo, TensorSource};
+use crate::config::ModelConfig;
 use part::Part;
 
 /// An open GGUF model: one file, or all the parts of a split one.
@@ -154,6 +155,10 @@ impl TensorSource for GgufFile {
 
     fn data(&self, name: &str) -> Result<Cow<'_, [u8]>, FormatError> {
         self.bytes(name).map(Cow::Borrowed)
+    }
+
+    fn config(&self) -> Result<ModelConfig, FormatError> {
+        ModelConfig::from_gguf(self, &self.metadata)
     }
 
     fn metadata(&self) -> Option<&Metadata> {
