@@ -185,7 +185,7 @@ fn descriptor(kernel: &Kernel, marker: &Ident) -> TokenStream {
     });
     let block = if kernel.constant_block {
         let sizes = kernel.block.iter().map(total);
-        quote!(::core::option::Option::Some([#(#sizes),*]))
+        quote!(::core::option::Option::Some(#k::macro_support::constant_block([#(#sizes),*])))
     } else {
         quote!(::core::option::Option::None)
     };
@@ -258,8 +258,6 @@ fn shapes(kernel: &Kernel) -> TokenStream {
     });
     quote! {
         |#scalars: &#k::Scalars<'_>| {
-            #[allow(unused_variables)]
-            let () = ();
             #(#[allow(unused_variables)] #lets)*
             ::std::vec![#(#shapes),*]
         }

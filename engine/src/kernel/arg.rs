@@ -60,6 +60,16 @@ impl ScalarValue {
         }
     }
 
+    /// An integer, widened; 0 for a float and below zero.
+    pub const fn integer(self) -> u64 {
+        match self {
+            ScalarValue::U32(v) => v as u64,
+            ScalarValue::U64(v) => v,
+            ScalarValue::I32(v) if v > 0 => v as u64,
+            ScalarValue::I32(_) | ScalarValue::F32(_) => 0,
+        }
+    }
+
     /// Its bytes, little-endian, and how many of them count.
     pub const fn bytes(self) -> ([u8; 8], u8) {
         let word = match self {
@@ -78,6 +88,8 @@ pub trait Scalar: Copy {
     const TYPE: ScalarType;
     /// The value, if it has this type.
     fn from_value(value: ScalarValue) -> Option<Self>;
+    /// The value without its type.
+    fn value(self) -> ScalarValue;
 }
 
 macro_rules! scalar {
@@ -86,6 +98,9 @@ macro_rules! scalar {
             const TYPE: ScalarType = ScalarType::$variant;
             fn from_value(value: ScalarValue) -> Option<Self> {
                 match value { ScalarValue::$variant(v) => Some(v), _ => None }
+            }
+            fn value(self) -> ScalarValue {
+                ScalarValue::$variant(self)
             }
         }
     )*};

@@ -181,12 +181,7 @@ pub struct Scalars<'a>(pub &'a [Option<ScalarValue>]);
 impl Scalars<'_> {
     /// The integer scalar at parameter `index`, widened; 0 for anything else, which no length expression names.
     pub fn integer(&self, index: usize) -> u64 {
-        match self.0.get(index) {
-            Some(Some(ScalarValue::U32(v))) => u64::from(*v),
-            Some(Some(ScalarValue::U64(v))) => *v,
-            Some(Some(ScalarValue::I32(v))) => u64::try_from(*v).unwrap_or(0),
-            _ => 0,
-        }
+        self.0.get(index).copied().flatten().map_or(0, ScalarValue::integer)
     }
 }
 

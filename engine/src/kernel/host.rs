@@ -18,7 +18,7 @@ pub trait HostElement: Element {
 }
 
 macro_rules! host_element {
-    (float: $($f:ty => $to:expr;)* integer: $($i:ty)*) => {
+    (float: { $($f:ty => $to:expr;)* } integer: { $($i:ty)* }) => {
         $(impl HostElement for $f {
             type Reference = f64;
             fn widen(self) -> f64 { let to: fn($f) -> f64 = $to; to(self) }
@@ -33,12 +33,14 @@ macro_rules! host_element {
 }
 
 host_element! {
-    float:
+    float: {
         f32 => f64::from;
+        f64 => |value| value;
         half::f16 => half::f16::to_f64;
         half::bf16 => half::bf16::to_f64;
         F8E4M3 => F8E4M3::to_f64;
-    integer: u32 i32 u64 i16 i8 u8
+    }
+    integer: { u8 i8 u16 i16 u32 i32 u64 i64 }
 }
 
 /// A weight matrix, dequantised by the format's definition on the CPU.

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use thiserror::Error;
 
 use super::{
-    Arg, Cost, KernelDecl, ParamKind, ParamShape, Scalar, ScalarType, ScalarValue, Scalars, SlotClass, TensorFormat,
+    Arg, Cost, KernelDecl, ParamKind, ParamShape, ScalarType, ScalarValue, Scalars, SlotClass, TensorFormat,
 };
 use crate::device::{Access, RawBuffer};
 
@@ -17,7 +17,7 @@ pub const MAX_SLOTS: usize = 32;
 pub struct LaunchError {
     /// The kernel's name.
     pub kernel: &'static str,
-    /// The parameter at fault (`grid` or `block` for the launch's geometry).
+    /// The parameter at fault (`grid`, `block` or `shared` for the launch's geometry).
     pub argument: &'static str,
     /// What is wrong and what was expected.
     pub reason: String,
@@ -74,6 +74,18 @@ impl ArgTable {
         &self.slots
     }
 
+    /// Replaces the scalar of parameter `param`, if it is one of `class`.
+    pub(super) fn set_scalar(&mut self, param: usize, class: SlotClass, new: ScalarValue) {
+        for slot in &mut self.slots {
+            match slot {
+                ArgSlot::Scalar { param: of, value, class: has } if usize::from(*of) == param && *has == class => {
+                    *value = new;
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// The parameter block: each value at its own alignment, as the PTX entry lays its `.param`s out. Addresses are
     /// those of this moment, so a re-seated buffer is seen.
     pub fn encode(&self) -> ArrayVec<u8, { MAX_SLOTS * 8 }> {
@@ -114,6 +126,23 @@ pub struct Launch {
 /// A launch of a kernel with a `#[step]` scalar: it can be run, but no capturable plan takes it.
 #[derive(Debug, Clone)]
 pub struct EagerLaunch(pub Launch);
+
+/// What a plan that may be captured takes: a [`Launch`], but no [`EagerLaunch`].
+#[diagnostic::on_unimplemented(
+    message = "a kernel with a `#[step]` argument cannot be part of a captured plan",
+    label = "its value changes every step, and a captured plan would replay the first one",
+    note = "make the value device-resident (`&Counter`) or a `#[node]` argument, or run the launch eagerly"
+)]
+pub trait Capturable {
+    /// The launch.
+    fn into_launch(self) -> Launch;
+}
+
+impl Capturable for Launch {
+    fn into_launch(self) -> Launch {
+        self
+    }
+}
 
 /// A buffer as cost expressions see it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -242,16 +271,12 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// The scalar at `index`, whose type `new` has checked.
-    ///
-    /// # Errors
-    /// If the declaration says another type.
-    pub fn scalar<S: Scalar>(&self, index: usize) -> Result<S, LaunchError> {
+    /// The integer scalar at `index`, widened: what the declaration's expressions are evaluated over.
+    pub fn integer(&self, index: usize) -> u64 {
         match &self.args[index] {
-            Arg::Scalar(value) => S::from_value(*value),
-            _ => None,
+            Arg::Scalar(value) => value.integer(),
+            _ => 0,
         }
-        .ok_or_else(|| self.fail(index, format!("not a scalar of type {:?}", S::TYPE)))
     }
 
     /// The buffer at `index`, as cost expressions see it.
@@ -262,7 +287,7 @@ impl<'a> Binder<'a> {
         let ParamKind::Buffer { element_bytes, .. } = self.decl.params[index].kind else {
             return BufferShape::default();
         };
-        BufferShape { len, bytes: len * u64::from(element_bytes) }
+        BufferShape { len, bytes: len.saturating_mul(u64::from(element_bytes)) }
     }
 
     /// The tensor at `index`, as cost expressions see it.
@@ -280,20 +305,25 @@ impl<'a> Binder<'a> {
     /// A grid or block that no device accepts.
     pub fn finish(
         self,
-        grid: (u32, u32, u32),
-        block: (u32, u32, u32),
-        shared: u32,
+        grid: [u64; 3],
+        block: [u64; 3],
+        shared: u64,
         cost: Cost,
     ) -> Result<Launch, LaunchError> {
-        let fail = |argument, reason| Err(LaunchError { kernel: self.decl.name, argument, reason });
-        let (grid, block) = ([grid.0, grid.1, grid.2], [block.0, block.1, block.2]);
-        if grid.contains(&0) || grid[1] > 65_535 || grid[2] > 65_535 || grid[0] > i32::MAX as u32 {
-            return fail("grid", format!("{grid:?} is empty or larger than a device takes"));
+        let fail = |argument, reason| LaunchError { kernel: self.decl.name, argument, reason };
+        let narrow = |argument: &'static str, sizes: [u64; 3], limits: [u64; 3]| {
+            let fits = sizes.iter().zip(limits).all(|(&size, limit)| size > 0 && size <= limit);
+            let reason = || format!("{sizes:?} is empty or larger than {limits:?}, which is what a device takes");
+            if fits { Ok(sizes.map(|size| size as u32)) } else { Err(fail(argument, reason())) }
+        };
+        let grid = narrow("grid", grid, [i32::MAX as u64, 65_535, 65_535])?;
+        let block = narrow("block", block, [1024, 1024, 64])?;
+        let threads: u32 = block.iter().product();
+        if threads > 1024 {
+            return Err(fail("block", format!("{block:?} is {threads} threads; a block holds at most 1024")));
         }
-        let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
-        if threads == 0 || threads > 1024 {
-            return fail("block", format!("{block:?} is {threads} threads; a block holds 1 to 1024"));
-        }
+        let shared = u32::try_from(shared)
+            .map_err(|_| fail("shared", format!("{shared} bytes of shared memory are more than a device has")))?;
         let mut slots = ArrayVec::new();
         for (index, (arg, param)) in self.args.iter().zip(self.decl.params).enumerate() {
             let i = index as u8;

@@ -41,14 +41,20 @@
 //!
 //! `T::Reference` is `f64` for floating-point elements and `T` itself for integers ([`HostElement`]).
 //! `#[len(e)]` is the least number of elements that the kernel touches and `#[shape(r, c)]` the exact shape of a
-//! tensor, both over the signature's integer scalars, evaluated in `u64`. `grid`, `block` and `shared` see the scalars
-//! as declared; `cost` sees integer scalars as `u64`, buffers as [`BufferShape`] and tensors as [`TensorShape`].
+//! tensor.
+//!
+//! Expressions are evaluated in `u64` over the integer scalars of the signature; `cost` sees buffers as [`BufferShape`]
+//! and tensors as [`TensorShape`] as well. Upper-case names are constants, functions are found as usual. Sums,
+//! differences and products saturate and dividing by zero gives zero, so that no argument can make them panic: what
+//! comes out too large or empty is a [`LaunchError`]. A `#[node]` scalar may appear in `cost` only, since lengths and
+//! geometry are fixed when the kernel is captured.
 
 mod arg;
 mod case;
 mod decl;
 mod host;
 mod launch;
+mod node;
 mod param;
 mod tensor;
 
@@ -58,12 +64,15 @@ pub use decl::{
     Cost, KERNELS, Kernel, KernelDecl, ParamDecl, ParamKind, ParamShape, Scalars, SlotClass, SlotDecl, by_name,
 };
 pub use host::{HostArg, HostElement, HostTensor};
-pub use launch::{ArgSlot, ArgTable, Binder, BufferShape, EagerLaunch, Launch, LaunchError, MAX_SLOTS, TensorShape};
+pub use launch::{
+    ArgSlot, ArgTable, Binder, BufferShape, Capturable, EagerLaunch, Launch, LaunchError, MAX_SLOTS, TensorShape,
+};
+pub use node::{Node, NodeError};
 pub use param::{Classed, Counter, CounterIn, CounterInOut, In, InOut, KernelParam, OptionalIn, Out, Quantised};
 pub use tensor::{BF16, F16, F32, PlaneDecl, Q4_0, Q4_1, Q8_0, QTensor, QuantFormat, RawTensor, TensorFormat};
 
-/// Re-exports for the code that `#[kernel]` generates.
+/// The attribute that declares a kernel.
+pub use bitwalk_macros::kernel;
+
 #[doc(hidden)]
-pub mod macro_support {
-    pub use linkme;
-}
+pub mod macro_support;

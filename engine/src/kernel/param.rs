@@ -18,7 +18,7 @@ pub trait KernelParam {
     /// What the constructor takes.
     type Bound<'a>;
     /// Erases it.
-    fn erase(bound: Self::Bound<'_>) -> Arg<'_>;
+    fn erase<'a>(bound: Self::Bound<'a>) -> Arg<'a>;
 }
 
 const fn pointer(c_element: &'static str, access: Access) -> SlotDecl {
@@ -36,7 +36,7 @@ macro_rules! slice_param {
             };
             const SLOTS: &'static [SlotDecl] = &[pointer(T::C_TYPE, $access)];
             type Bound<'a> = &'a Buffer<T>;
-            fn erase(bound: &Buffer<T>) -> Arg<'_> {
+            fn erase<'a>(bound: Self::Bound<'a>) -> Arg<'a> {
                 Arg::Buffer { buffer: bound.raw(), element: T::NAME, len: bound.len() as u64 }
             }
         }
@@ -65,8 +65,8 @@ impl<T: Element> KernelParam for OptionalIn<T> {
     };
     const SLOTS: &'static [SlotDecl] = &[pointer(T::C_TYPE, Access::Read)];
     type Bound<'a> = Option<&'a Buffer<T>>;
-    fn erase(bound: Option<&Buffer<T>>) -> Arg<'_> {
-        bound.map_or(Arg::Null, In::<T>::erase)
+    fn erase<'a>(bound: Self::Bound<'a>) -> Arg<'a> {
+        bound.map_or(Arg::Null, |buffer| In::<T>::erase(buffer))
     }
 }
 
@@ -79,7 +79,7 @@ macro_rules! counter_param {
             const KIND: ParamKind = ParamKind::Counter($access);
             const SLOTS: &'static [SlotDecl] = &[pointer("uint32_t", $access)];
             type Bound<'a> = &'a Counter;
-            fn erase(bound: &Counter) -> Arg<'_> {
+            fn erase<'a>(bound: Self::Bound<'a>) -> Arg<'a> {
                 In::<u32>::erase(bound)
             }
         }
@@ -125,7 +125,7 @@ impl<Q: QuantFormat> KernelParam for Quantised<Q> {
         slots.split_at(Q::FORMAT.planes().len()).0
     };
     type Bound<'a> = &'a QTensor<Q>;
-    fn erase(bound: &QTensor<Q>) -> Arg<'_> {
+    fn erase<'a>(bound: Self::Bound<'a>) -> Arg<'a> {
         Arg::Tensor(bound.raw())
     }
 }
@@ -138,7 +138,7 @@ macro_rules! scalar_param {
                 suffix: "", c_element: $c, access: None, size: size_of::<$ty>() as u32, class: SlotClass::Baked,
             }];
             type Bound<'a> = $ty;
-            fn erase(bound: $ty) -> Arg<'static> {
+            fn erase<'a>(bound: Self::Bound<'a>) -> Arg<'a> {
                 Arg::Scalar(ScalarValue::$variant(bound))
             }
         }
@@ -173,7 +173,7 @@ impl<S: KernelParam, const NODE: bool> KernelParam for Classed<S, NODE> {
         class: Self::CLASS,
     }];
     type Bound<'a> = S::Bound<'a>;
-    fn erase(bound: Self::Bound<'_>) -> Arg<'_> {
+    fn erase<'a>(bound: Self::Bound<'a>) -> Arg<'a> {
         S::erase(bound)
     }
 }

@@ -53,12 +53,12 @@ impl TensorFormat {
     /// The format's planes.
     pub const fn planes(self) -> &'static [PlaneDecl] {
         match self {
-            TensorFormat::F32 => &[plane("data", "float", 4)],
-            TensorFormat::F16 => &[plane("data", "__half", 2)],
-            TensorFormat::BF16 => &[plane("data", "__nv_bfloat16", 2)],
-            TensorFormat::Q8_0 => &[plane("qs", "int8_t", 32), plane("d", "__half", 2)],
-            TensorFormat::Q4_0 => &[plane("qs", "uint8_t", 16), plane("d", "__half", 2)],
-            TensorFormat::Q4_1 => &[plane("qs", "uint8_t", 16), plane("dm", "__half2", 4)],
+            TensorFormat::F32 => const { &[plane("data", "float", 4)] },
+            TensorFormat::F16 => const { &[plane("data", "__half", 2)] },
+            TensorFormat::BF16 => const { &[plane("data", "__nv_bfloat16", 2)] },
+            TensorFormat::Q8_0 => const { &[plane("qs", "int8_t", 32), plane("d", "__half", 2)] },
+            TensorFormat::Q4_0 => const { &[plane("qs", "uint8_t", 16), plane("d", "__half", 2)] },
+            TensorFormat::Q4_1 => const { &[plane("qs", "uint8_t", 16), plane("dm", "__half2", 4)] },
         }
     }
 
@@ -91,7 +91,7 @@ impl TensorFormat {
             sum += planes[i].block_bytes;
             i += 1;
         }
-        rows * (cols / self.block()) * sum
+        rows.saturating_mul(cols / self.block()).saturating_mul(sum)
     }
 
     /// The name that GGUF tools print.
@@ -156,8 +156,8 @@ impl RawTensor {
             return Err(format!("{} planes given, {format} has {}", planes.len(), decls.len()));
         }
         for (decl, buffer) in decls.iter().zip(planes) {
-            let wanted = rows * (cols / format.block()) * decl.block_bytes;
-            if buffer.bytes() < wanted {
+            let wanted = rows.saturating_mul(cols / format.block()).saturating_mul(decl.block_bytes);
+            if (buffer.bytes() as u64) < wanted {
                 return Err(format!("plane {} holds {} bytes, not {wanted}", decl.name, buffer.bytes()));
             }
         }
