@@ -9,4 +9,5 @@ extern crate self as bitwalk;
 pub mod config;
 pub mod device;
 pub mod format;
+pub mod kernel;
 pub mod quant;

@@ -73,7 +73,8 @@ impl KernelDecl {
 
     /// The C++ prototype that the kernel's source must agree with.
     pub fn prototype(&self) -> String {
-        let params: Vec<String> = self.slots().map(|(name, slot)| format!("{} {name}", slot.c_type())).collect();
+        let params: Vec<String> =
+            self.slots().map(|(name, slot)| format!("{} {name}", slot.c_type())).collect();
         format!("extern \"C\" __global__ void {}({});", self.entry, params.join(", "))
     }
 

@@ -78,7 +78,9 @@ impl ArgTable {
     pub(super) fn set_scalar(&mut self, param: usize, class: SlotClass, new: ScalarValue) {
         for slot in &mut self.slots {
             match slot {
-                ArgSlot::Scalar { param: of, value, class: has } if usize::from(*of) == param && *has == class => {
+                ArgSlot::Scalar { param: of, value, class: has }
+                    if usize::from(*of) == param && *has == class =>
+                {
                     *value = new;
                 }
                 _ => {}
@@ -237,7 +239,9 @@ impl<'a> Binder<'a> {
         match (&self.args[index], &self.decl.params[index].kind) {
             (Arg::Buffer { element, len, .. }, ParamKind::Buffer { element: wanted, .. }) => {
                 if element != wanted {
-                    return Err(self.fail(index, format!("elements of {element}, but the kernel takes {wanted}")));
+                    return Err(
+                        self.fail(index, format!("elements of {element}, but the kernel takes {wanted}"))
+                    );
                 }
                 match shape {
                     ParamShape::Len(least) if *len < least => {
@@ -261,7 +265,8 @@ impl<'a> Binder<'a> {
                 match shape {
                     ParamShape::Tensor { rows, cols } if (tensor.rows(), tensor.cols()) != (rows, cols) => {
                         let (r, c) = (tensor.rows(), tensor.cols());
-                        Err(self.fail(index, format!("shape [{r}, {c}], but the scalars say [{rows}, {cols}]")))
+                        Err(self
+                            .fail(index, format!("shape [{r}, {c}], but the scalars say [{rows}, {cols}]")))
                     }
                     _ => Ok(()),
                 }
@@ -313,7 +318,8 @@ impl<'a> Binder<'a> {
         let fail = |argument, reason| LaunchError { kernel: self.decl.name, argument, reason };
         let narrow = |argument: &'static str, sizes: [u64; 3], limits: [u64; 3]| {
             let fits = sizes.iter().zip(limits).all(|(&size, limit)| size > 0 && size <= limit);
-            let reason = || format!("{sizes:?} is empty or larger than {limits:?}, which is what a device takes");
+            let reason =
+                || format!("{sizes:?} is empty or larger than {limits:?}, which is what a device takes");
             if fits { Ok(sizes.map(|size| size as u32)) } else { Err(fail(argument, reason())) }
         };
         let grid = narrow("grid", grid, [i32::MAX as u64, 65_535, 65_535])?;
@@ -322,18 +328,26 @@ impl<'a> Binder<'a> {
         if threads > 1024 {
             return Err(fail("block", format!("{block:?} is {threads} threads; a block holds at most 1024")));
         }
-        let shared = u32::try_from(shared)
-            .map_err(|_| fail("shared", format!("{shared} bytes of shared memory are more than a device has")))?;
+        let shared = u32::try_from(shared).map_err(|_| {
+            fail("shared", format!("{shared} bytes of shared memory are more than a device has"))
+        })?;
         let mut slots = ArrayVec::new();
         for (index, (arg, param)) in self.args.iter().zip(self.decl.params).enumerate() {
             let i = index as u8;
             match (arg, param.kind) {
-                (Arg::Buffer { buffer, .. }, ParamKind::Buffer { access, .. } | ParamKind::Counter(access)) => {
+                (
+                    Arg::Buffer { buffer, .. },
+                    ParamKind::Buffer { access, .. } | ParamKind::Counter(access),
+                ) => {
                     slots.push(ArgSlot::Pointer { param: i, buffer: buffer.clone(), access });
                 }
                 (Arg::Tensor(tensor), _) => {
                     for plane in tensor.planes() {
-                        slots.push(ArgSlot::Pointer { param: i, buffer: plane.clone(), access: Access::Read });
+                        slots.push(ArgSlot::Pointer {
+                            param: i,
+                            buffer: plane.clone(),
+                            access: Access::Read,
+                        });
                     }
                 }
                 (Arg::Scalar(value), ParamKind::Scalar { class, .. }) => {

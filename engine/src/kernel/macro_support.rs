@@ -50,7 +50,10 @@ pub const fn next_multiple_of(a: u64, b: u64) -> u64 {
 pub const fn constant_block(block: [u64; 3]) -> [u32; 3] {
     let [x, y, z] = block;
     assert!(x > 0 && y > 0 && z > 0, "a block of no threads");
-    assert!(x <= 1024 && y <= 1024 && z <= 64 && x * y * z <= 1024, "a device takes at most 1024 threads a block, 64 in z");
+    assert!(
+        x <= 1024 && y <= 1024 && z <= 64 && x * y * z <= 1024,
+        "a device takes at most 1024 threads a block, 64 in z"
+    );
     [x as u32, y as u32, z as u32]
 }
 
@@ -65,7 +68,10 @@ mod tests {
         assert_eq!(saturating_mul(u64::MAX, 2), u64::MAX);
         assert_eq!((div(7, 2), div(7, 0), rem(7, 4), rem(7, 0)), (3, 0, 3, 0));
         assert_eq!((div_ceil(7, 2), div_ceil(7, 0), div_ceil(u64::MAX, 1)), (4, 0, u64::MAX));
-        assert_eq!((next_multiple_of(7, 4), next_multiple_of(8, 4), next_multiple_of(u64::MAX, 2)), (8, 8, u64::MAX));
+        assert_eq!(
+            (next_multiple_of(7, 4), next_multiple_of(8, 4), next_multiple_of(u64::MAX, 2)),
+            (8, 8, u64::MAX)
+        );
     }
 
     #[test]

@@ -57,19 +57,27 @@ mod launch;
 mod node;
 mod param;
 mod tensor;
+#[cfg(test)]
+mod tests;
 
 pub use arg::{Arg, Scalar, ScalarType, ScalarValue};
 pub use case::{Case, Fill};
 pub use decl::{
-    Cost, KERNELS, Kernel, KernelDecl, ParamDecl, ParamKind, ParamShape, Scalars, SlotClass, SlotDecl, by_name,
+    Cost, KERNELS, Kernel, KernelDecl, ParamDecl, ParamKind, ParamShape, Scalars, SlotClass, SlotDecl,
+    by_name,
 };
 pub use host::{HostArg, HostElement, HostTensor};
 pub use launch::{
-    ArgSlot, ArgTable, Binder, BufferShape, Capturable, EagerLaunch, Launch, LaunchError, MAX_SLOTS, TensorShape,
+    ArgSlot, ArgTable, Binder, BufferShape, Capturable, EagerLaunch, Launch, LaunchError, MAX_SLOTS,
+    TensorShape,
 };
 pub use node::{Node, NodeError};
-pub use param::{Classed, Counter, CounterIn, CounterInOut, In, InOut, KernelParam, OptionalIn, Out, Quantised};
-pub use tensor::{BF16, F16, F32, PlaneDecl, Q4_0, Q4_1, Q8_0, QTensor, QuantFormat, RawTensor, TensorFormat};
+pub use param::{
+    Classed, Counter, CounterIn, CounterInOut, In, InOut, KernelParam, OptionalIn, Out, Quantised,
+};
+pub use tensor::{
+    BF16, F16, F32, PlaneDecl, Q4_0, Q4_1, Q8_0, QTensor, QuantFormat, RawTensor, TensorFormat,
+};
 
 /// The attribute that declares a kernel.
 pub use bitwalk_macros::kernel;

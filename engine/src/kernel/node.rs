@@ -53,7 +53,8 @@ impl<K: Kernel> Node<K> {
             return Err(NodeError::OtherKernel { wanted: kernel, given: launch.decl.name });
         }
         let other = |reason: String| NodeError::OtherNode { index, kernel, reason };
-        let node = graph.nodes().get(index).ok_or_else(|| other(format!("it has {} nodes", graph.node_count())))?;
+        let node =
+            graph.nodes().get(index).ok_or_else(|| other(format!("it has {} nodes", graph.node_count())))?;
         let node = node.as_kernel().ok_or_else(|| other(format!("it is a {} node", node.kind())))?;
         if node.function != launch.decl.entry {
             return Err(other(format!("it launches `{}`", node.function)));
@@ -79,10 +80,21 @@ impl<K: Kernel> Node<K> {
 
     /// Sets the `#[node]` scalar that is parameter `param`; called by generated code, which knows its type.
     #[doc(hidden)]
-    pub fn set_scalar<S: Scalar>(&mut self, exec: &mut GraphExec, param: usize, value: S) -> Result<(), DeviceError> {
+    pub fn set_scalar<S: Scalar>(
+        &mut self,
+        exec: &mut GraphExec,
+        param: usize,
+        value: S,
+    ) -> Result<(), DeviceError> {
         let mut args = self.launch.args.clone();
         args.set_scalar(param, SlotClass::Node, value.value());
-        exec.set_kernel_params(self.index, self.launch.grid, self.launch.block, self.launch.shared, &args.encode())?;
+        exec.set_kernel_params(
+            self.index,
+            self.launch.grid,
+            self.launch.block,
+            self.launch.shared,
+            &args.encode(),
+        )?;
         self.launch.args = args;
         Ok(())
     }

@@ -149,7 +149,9 @@ impl RawTensor {
     pub fn new(format: TensorFormat, rows: u64, cols: u64, planes: &[RawBuffer]) -> Result<Self, String> {
         if rows == 0 || cols == 0 || !cols.is_multiple_of(format.column_multiple()) {
             let multiple = format.column_multiple();
-            return Err(format!("shape [{rows}, {cols}]: {format} needs rows, and columns a multiple of {multiple}"));
+            return Err(format!(
+                "shape [{rows}, {cols}]: {format} needs rows, and columns a multiple of {multiple}"
+            ));
         }
         let decls = format.planes();
         if planes.len() != decls.len() {
