@@ -127,10 +127,7 @@ impl Metadata {
         let mut text = 0;
         for i in 0..count {
             let at = reader.at();
-            let key: Arc<str> = reader.string(MAX_KEY, format_args!("the key of metadata pair {i}"))?.into();
-            if key.is_empty() {
-                return Err(reader.error(at, format!("metadata pair {i} has an empty key")));
-            }
+            let key: Arc<str> = reader.name(MAX_KEY, format_args!("the key of metadata pair {i}"))?.into();
             let value = read_value(reader, &key)?;
             text += key.len() + if let Stored::Str(s) = &value { s.len() } else { 0 };
             if text > MAX_TEXT {

@@ -101,11 +101,7 @@ fn alignment(metadata: &Metadata) -> Result<u32, FormatError> {
 /// A table entry: the tensor and the offset of its data within the data section.
 fn read_tensor(reader: &mut Reader<'_>, i: u64) -> Result<(TensorInfo, u64), FormatError> {
     let path = reader.path();
-    let at = reader.at();
-    let name = reader.string(MAX_NAME, format_args!("the name of tensor {i}"))?;
-    if name.is_empty() {
-        return Err(reader.error(at, format!("tensor {i} has an empty name")));
-    }
+    let name = reader.name(MAX_NAME, format_args!("the name of tensor {i}"))?;
     let error = |reason: String| FormatError::Tensor { path: path.into(), tensor: name.into(), reason };
 
     let at = reader.at();

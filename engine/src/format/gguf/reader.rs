@@ -81,4 +81,17 @@ impl<'a> Reader<'a> {
             )
         })
     }
+
+    /// A name that ends up in messages and tables: a string that is not empty and has no control characters.
+    pub(super) fn name(&mut self, limit: u64, what: impl Display) -> Result<&'a str, FormatError> {
+        let start = self.at;
+        let name = self.string(limit, &what)?;
+        if name.is_empty() {
+            return Err(self.error(start, format!("{what} is empty")));
+        }
+        if name.chars().any(char::is_control) {
+            return Err(self.error(start, format!("{what} has a control character in it: {name:?}")));
+        }
+        Ok(name)
+    }
 }

@@ -1,0 +1,3 @@
+//! The subcommands, one a module.
+
+pub mod inspect;
