@@ -11,3 +11,7 @@ pub mod device;
 pub mod format;
 pub mod kernel;
 pub mod quant;
+pub mod cache;
+pub mod engine;
+pub mod options;
+pub mod plan;

@@ -49,6 +49,7 @@
 //! comes out too large or empty is a [`LaunchError`]. A `#[node]` scalar may appear in `cost` only, since lengths and
 //! geometry are fixed when the kernel is captured.
 
+mod abi;
 mod arg;
 mod case;
 mod decl;
@@ -60,6 +61,7 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 
+pub use abi::{AbiMismatch, EntryParam};
 pub use arg::{Arg, Scalar, ScalarType, ScalarValue};
 pub use case::{Case, Fill};
 pub use decl::{

@@ -1,0 +1,221 @@
+//! Plans: lists of launches over buffers that were allocated before.
+//!
+//! A [`Plan`] holds no value that varies from step to step: those live on the device. So the same plan is run launch by
+//! launch (eager), or recorded once and replayed, and a captured plan cannot go stale but by a buffer being re-seated,
+//! which its [`PointerSignature`] shows.
+
+mod arena;
+mod capture;
+mod signature;
+
+use std::fmt;
+
+pub use arena::{Arena, Scratch};
+pub use capture::{CaptureKey, CapturedPlan};
+pub use signature::{PointerSignature, SignatureDiff, SlotPlace};
+use thiserror::Error;
+
+use crate::device::{CaptureError, DeviceError, Function, LaunchParams, ParamAccess, Stream};
+use crate::engine::{Engine, EngineError};
+use crate::kernel::{ArgSlot, Capturable, Cost, Launch, LaunchError};
+
+/// Why a plan could not be built or run.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// A launch's arguments do not fit its declaration.
+    #[error("{at}: {source}")]
+    Launch {
+        /// Where in the plan.
+        at: Label,
+        /// What is wrong.
+        source: LaunchError,
+    },
+    /// The kernel is not loaded.
+    #[error("{at}: {source}")]
+    Engine {
+        /// Where in the plan.
+        at: Label,
+        /// What is wrong.
+        source: Box<EngineError>,
+    },
+    /// The device failed.
+    #[error("{at}: {source}")]
+    Device {
+        /// Where in the plan.
+        at: Label,
+        /// What is wrong.
+        source: DeviceError,
+    },
+    /// The device failed outside any launch.
+    #[error(transparent)]
+    Memory(#[from] DeviceError),
+    /// The capture was refused, or broke.
+    #[error("capturing {plan}: {source}")]
+    Capture {
+        /// The plan's name.
+        plan: String,
+        /// Why.
+        source: Box<CaptureError>,
+    },
+    /// A captured graph does not hold what the plan says.
+    #[error("captured {plan}: {reason}")]
+    Proof {
+        /// The plan's name.
+        plan: String,
+        /// The difference.
+        reason: String,
+    },
+}
+
+/// Where in a walk a launch stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Label {
+    /// The layer, if it belongs to one.
+    pub layer: Option<u32>,
+    /// What the launch is for.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.layer {
+            Some(layer) => write!(f, "layer {layer}, {}", self.what),
+            None => f.write_str(self.what),
+        }
+    }
+}
+
+/// One launch of a plan, its function resolved.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Where it stands.
+    pub label: Label,
+    /// The kernel and its arguments.
+    pub launch: Launch,
+    function: Function,
+    access: Vec<ParamAccess>,
+}
+
+impl Step {
+    /// The resolved function.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// Runs `f` with the launch's parameters as of this moment.
+    pub fn with_params<R>(&self, f: impl FnOnce(&LaunchParams<'_>) -> R) -> R {
+        let args = self.launch.args.encode();
+        f(&LaunchParams {
+            grid: self.launch.grid,
+            block: self.launch.block,
+            shared: self.launch.shared,
+            args: &args,
+            access: &self.access,
+            cooperative: self.launch.decl.cooperative,
+            programmatic: self.launch.decl.dependent,
+        })
+    }
+
+    /// Launches it.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn run(&self, stream: &Stream) -> Result<(), PlanError> {
+        self.with_params(|params| stream.launch(&self.function, params))
+            .map_err(|source| PlanError::Device { at: self.label, source })
+    }
+}
+
+/// A list of launches.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    name: String,
+    steps: Vec<Step>,
+}
+
+impl Plan {
+    /// The plan's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The launches in order.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Runs every launch.
+    ///
+    /// # Errors
+    /// The first launch that fails, by its place.
+    pub fn run(&self, stream: &Stream) -> Result<(), PlanError> {
+        self.steps.iter().try_for_each(|step| step.run(stream))
+    }
+
+    /// What all launches move and compute.
+    pub fn cost(&self) -> Cost {
+        self.steps.iter().fold(Cost::default(), |sum, step| Cost {
+            read: sum.read + step.launch.cost.read,
+            write: sum.write + step.launch.cost.write,
+            flops: sum.flops + step.launch.cost.flops,
+        })
+    }
+
+    /// This plan followed by `next`.
+    pub fn then(&self, next: &Plan, name: impl Into<String>) -> Plan {
+        Plan { name: name.into(), steps: self.steps.iter().chain(&next.steps).cloned().collect() }
+    }
+}
+
+/// Builds a [`Plan`], remembering where it is so that errors can say so.
+#[derive(Debug)]
+pub struct PlanBuilder<'e> {
+    engine: &'e Engine,
+    layer: Option<u32>,
+    plan: Plan,
+}
+
+impl<'e> PlanBuilder<'e> {
+    /// An empty plan for `engine`.
+    pub fn new(engine: &'e Engine, name: impl Into<String>) -> Self {
+        PlanBuilder { engine, layer: None, plan: Plan { name: name.into(), steps: Vec::new() } }
+    }
+
+    /// The engine that the plan is for.
+    pub fn engine(&self) -> &'e Engine {
+        self.engine
+    }
+
+    /// What follows belongs to this layer (or to none).
+    pub fn layer(&mut self, layer: Option<u32>) -> &mut Self {
+        self.layer = layer;
+        self
+    }
+
+    /// Appends a launch.
+    ///
+    /// # Errors
+    /// Arguments that do not fit, or a kernel that is not loaded; both name the layer and `what`.
+    pub fn push(&mut self, what: &'static str, launch: Result<impl Capturable, LaunchError>) -> Result<&mut Self, PlanError> {
+        let label = Label { layer: self.layer, what };
+        let launch = launch.map_err(|source| PlanError::Launch { at: label, source })?.into_launch();
+        let function = self
+            .engine
+            .function(launch.decl)
+            .map_err(|source| PlanError::Engine { at: label, source: Box::new(source) })?
+            .clone();
+        let pointers = launch.args.slots().iter().enumerate();
+        let access = pointers.filter_map(|(index, slot)| match slot {
+            ArgSlot::Pointer { access, .. } => Some(ParamAccess { param: index as u16, access: *access }),
+            _ => None,
+        });
+        let access = access.collect();
+        self.plan.steps.push(Step { label, launch, function, access });
+        Ok(self)
+    }
+
+    /// The plan.
+    pub fn finish(self) -> Plan {
+        self.plan
+    }
+}
