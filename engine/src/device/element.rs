@@ -7,7 +7,7 @@
 pub trait Element: bytemuck::Pod + Send + Sync + std::fmt::Debug + 'static {
     /// The type's name in messages: `f32`, `u8`, `f8e4m3` …
     const NAME: &'static str;
-    /// The type's spelling in CUDA C++: `float`, `uint8_t`, `__half` …
+    /// The type's spelling in CUDA C++: `float`, `uint8_t` …; 16-bit and 8-bit floats are passed as their bits.
     const C_TYPE: &'static str;
 }
 
@@ -76,9 +76,9 @@ elements! {
     i32, "i32", "int32_t";
     u64, "u64", "uint64_t";
     i64, "i64", "int64_t";
-    half::f16, "f16", "__half";
-    half::bf16, "bf16", "__nv_bfloat16";
-    F8E4M3, "f8e4m3", "__nv_fp8_storage_t";
+    half::f16, "f16", "uint16_t";
+    half::bf16, "bf16", "uint16_t";
+    F8E4M3, "f8e4m3", "uint8_t";
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 use std::any::Any;
 
-use bytemuck::Zeroable;
-
 use super::ScalarValue;
 use crate::device::{Element, F8E4M3};
 
@@ -11,34 +9,42 @@ use crate::device::{Element, F8E4M3};
 pub trait HostElement: Element {
     /// The type that a reference computes outputs in: `f64` for floating-point elements, `Self` for integers.
     type Reference: bytemuck::Pod + PartialEq + std::fmt::Debug + Send + Sync;
+    /// Whether it is a floating-point type: then results are compared with a tolerance.
+    const IS_FLOAT: bool;
     /// Widens (exact).
     fn widen(self) -> Self::Reference;
     /// For error measures: the reference value as a number.
     fn number(reference: Self::Reference) -> f64;
+    /// The nearest value (saturating, for integers).
+    fn nearest(value: f64) -> Self;
 }
 
 macro_rules! host_element {
-    (float: { $($f:ty => $to:expr;)* } integer: { $($i:ty)* }) => {
+    (float: { $($f:ty => $widen:expr, $nearest:expr;)* } integer: { $($i:ty)* }) => {
         $(impl HostElement for $f {
             type Reference = f64;
-            fn widen(self) -> f64 { let to: fn($f) -> f64 = $to; to(self) }
+            const IS_FLOAT: bool = true;
+            fn widen(self) -> f64 { let widen: fn($f) -> f64 = $widen; widen(self) }
             fn number(reference: f64) -> f64 { reference }
+            fn nearest(value: f64) -> Self { let nearest: fn(f64) -> $f = $nearest; nearest(value) }
         })*
         $(impl HostElement for $i {
             type Reference = $i;
+            const IS_FLOAT: bool = false;
             fn widen(self) -> $i { self }
             fn number(reference: $i) -> f64 { reference as f64 }
+            fn nearest(value: f64) -> Self { value.round() as $i }
         })*
     };
 }
 
 host_element! {
     float: {
-        f32 => f64::from;
-        f64 => |value| value;
-        half::f16 => half::f16::to_f64;
-        half::bf16 => half::bf16::to_f64;
-        F8E4M3 => F8E4M3::to_f64;
+        f32 => f64::from, |value| value as f32;
+        f64 => |value| value, |value| value;
+        half::f16 => half::f16::to_f64, half::f16::from_f64;
+        half::bf16 => half::bf16::to_f64, half::bf16::from_f64;
+        F8E4M3 => F8E4M3::to_f64, |value| F8E4M3::from_f32(value as f32);
     }
     integer: { u8 i8 u16 i16 u32 i32 u64 i64 }
 }
@@ -154,11 +160,4 @@ impl HostArg {
         }
         .unwrap_or_else(|| panic!("the harness gave {self:?} for a {:?}", S::TYPE))
     }
-}
-
-/// A vector of the reference type with every byte set to `poison`.
-pub(crate) fn poisoned<T: HostElement>(len: usize, poison: u8) -> Vec<T::Reference> {
-    let mut values = vec![T::Reference::zeroed(); len];
-    bytemuck::cast_slice_mut::<_, u8>(&mut values).fill(poison);
-    values
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::{
     Arg, Cost, KernelDecl, ParamKind, ParamShape, ScalarType, ScalarValue, Scalars, SlotClass, TensorFormat,
 };
-use crate::device::{Access, RawBuffer};
+use crate::device::{Access, DeviceError, Function, LaunchParams, ParamAccess, RawBuffer, Stream};
 
 /// The most PTX parameters that a kernel may have.
 pub const MAX_SLOTS: usize = 32;
@@ -123,6 +123,34 @@ pub struct Launch {
     pub args: ArgTable,
     /// What it moves and computes.
     pub cost: Cost,
+}
+
+impl Launch {
+    /// Queues the launch of `function`, the declared entry as it was loaded on the stream's device. It allocates
+    /// nothing, so it serves eager runs and captures alike.
+    ///
+    /// # Errors
+    /// Those of [`Stream::launch`].
+    pub fn submit(&self, stream: &Stream, function: &Function) -> Result<(), DeviceError> {
+        let mut access: ArrayVec<ParamAccess, MAX_SLOTS> = ArrayVec::new();
+        for (param, slot) in self.args.slots.iter().enumerate() {
+            if let ArgSlot::Pointer { access: how, .. } = slot {
+                access.push(ParamAccess { param: param as u16, access: *how });
+            }
+        }
+        stream.launch(
+            function,
+            &LaunchParams {
+                grid: self.grid,
+                block: self.block,
+                shared: self.shared,
+                args: &self.args.encode(),
+                access: &access,
+                cooperative: self.decl.cooperative,
+                programmatic: self.decl.dependent,
+            },
+        )
+    }
 }
 
 /// A launch of a kernel with a `#[step]` scalar: it can be run, but no capturable plan takes it.

@@ -52,6 +52,7 @@
 mod abi;
 mod arg;
 mod case;
+pub mod check;
 mod decl;
 mod host;
 mod launch;

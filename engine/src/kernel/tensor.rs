@@ -12,7 +12,7 @@ use crate::device::RawBuffer;
 pub struct PlaneDecl {
     /// Name of the plane, as kernels call it.
     pub name: &'static str,
-    /// The C++ element that the kernel's pointer has.
+    /// The C++ element that the kernel's pointer has; 16-bit floats are passed as their bits, `uint16_t`.
     pub c_type: &'static str,
     /// Bytes for each block of [`TensorFormat::block`] weights.
     pub block_bytes: u64,
@@ -54,11 +54,11 @@ impl TensorFormat {
     pub const fn planes(self) -> &'static [PlaneDecl] {
         match self {
             TensorFormat::F32 => const { &[plane("data", "float", 4)] },
-            TensorFormat::F16 => const { &[plane("data", "__half", 2)] },
-            TensorFormat::BF16 => const { &[plane("data", "__nv_bfloat16", 2)] },
-            TensorFormat::Q8_0 => const { &[plane("qs", "int8_t", 32), plane("d", "__half", 2)] },
-            TensorFormat::Q4_0 => const { &[plane("qs", "uint8_t", 16), plane("d", "__half", 2)] },
-            TensorFormat::Q4_1 => const { &[plane("qs", "uint8_t", 16), plane("dm", "__half2", 4)] },
+            TensorFormat::F16 => const { &[plane("data", "uint16_t", 2)] },
+            TensorFormat::BF16 => const { &[plane("data", "uint16_t", 2)] },
+            TensorFormat::Q8_0 => const { &[plane("qs", "int8_t", 32), plane("d", "uint16_t", 2)] },
+            TensorFormat::Q4_0 => const { &[plane("qs", "uint8_t", 16), plane("d", "uint16_t", 2)] },
+            TensorFormat::Q4_1 => const { &[plane("qs", "uint8_t", 16), plane("dm", "uint16_t", 4)] },
         }
     }
 

@@ -140,8 +140,8 @@ fn the_descriptor_says_what_the_signature_says() {
     assert_eq!(decl.params[5].kind, ParamKind::Counter(Access::Read));
     assert_eq!(
         decl.prototype(),
-        "extern \"C\" __global__ void test_scale_q8(const int8_t* w_qs, const __half* w_d, const float* x, \
-         const __half* bias, float* y, uint32_t* count, const uint32_t* position, uint32_t rows, float eps, \
+        "extern \"C\" __global__ void test_scale_q8(const int8_t* w_qs, const uint16_t* w_d, const float* x, \
+         const uint16_t* bias, float* y, uint32_t* count, const uint32_t* position, uint32_t rows, float eps, \
          uint64_t stride, uint32_t cols);"
     );
 }
@@ -316,8 +316,8 @@ fn declarations_can_be_stamped_out() {
     assert_eq!(CopyF16Q4_1::DECL.doc, "Copies f16.\n");
     assert_eq!(
         CopyF16Q4_1::DECL.prototype(),
-        "extern \"C\" __global__ void copy_f16(const uint8_t* w_qs, const __half2* w_dm, const __half* x, \
-         __half* y, uint32_t n);"
+        "extern \"C\" __global__ void copy_f16(const uint8_t* w_qs, const uint16_t* w_dm, const uint16_t* x, \
+         uint16_t* y, uint32_t n);"
     );
     let (device, n) = (device(), 2);
     let w = tensor(&device, 1, 64);
