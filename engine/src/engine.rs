@@ -1,5 +1,6 @@
 //! The engine: a device, the kernels loaded on it, a stream and the options that they run under.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use bitwalk_kernels::Arch;
@@ -72,6 +73,20 @@ impl Engine {
     /// # Errors
     /// A module that does not load, a kernel without an entry, an entry with other parameters.
     pub fn new(device: Device, options: EngineOptions) -> Result<Engine, EngineError> {
+        Engine::with_edited_ptx(device, options, &|_, text| Cow::Borrowed(text))
+    }
+
+    /// [`Engine::new`], with every module's PTX passed through `edit`, which is given the module's name: how the gates
+    /// plant a fault in a kernel.
+    ///
+    /// # Errors
+    /// The same.
+    #[doc(hidden)]
+    pub fn with_edited_ptx(
+        device: Device,
+        options: EngineOptions,
+        edit: &dyn Fn(&str, &'static str) -> Cow<'static, str>,
+    ) -> Result<Engine, EngineError> {
         let (major, minor) = device.info().compute;
         let arch = options.ptx.unwrap_or(if major >= 9 { Arch::Compute90 } else { Arch::Compute80 });
         let needed = match arch {
@@ -84,7 +99,7 @@ impl Engine {
         }
         let mut modules = HashMap::new();
         for ptx in bitwalk_kernels::modules(arch) {
-            let module = device.load_module(ptx.name, ptx.text).map_err(|source| EngineError::Module {
+            let module = device.load_module(ptx.name, &edit(ptx.name, ptx.text)).map_err(|source| EngineError::Module {
                 module: ptx.name,
                 arch: arch.name(),
                 source,
