@@ -27,7 +27,9 @@ pub enum EngineError {
         source: DeviceError,
     },
     /// A declared kernel has no compiled entry.
-    #[error("kernel {kernel} names entry {entry} of module {module}, which is not there: run `cargo xtask ptx`")]
+    #[error(
+        "kernel {kernel} names entry {entry} of module {module}, which is not there: run `cargo xtask ptx`"
+    )]
     NoEntry {
         /// The kernel.
         kernel: &'static str,
@@ -40,7 +42,9 @@ pub enum EngineError {
     #[error(transparent)]
     Abi(#[from] AbiMismatch),
     /// The device cannot run what was asked for.
-    #[error("{device} has compute capability {major}.{minor}, PTX for {arch} needs {needed}: use another `--ptx` target")]
+    #[error(
+        "{device} has compute capability {major}.{minor}, PTX for {arch} needs {needed}: use another `--ptx` target"
+    )]
     Arch {
         /// The device.
         device: String,
@@ -99,19 +103,18 @@ impl Engine {
         }
         let mut modules = HashMap::new();
         for ptx in bitwalk_kernels::modules(arch) {
-            let module = device.load_module(ptx.name, &edit(ptx.name, ptx.text)).map_err(|source| EngineError::Module {
-                module: ptx.name,
-                arch: arch.name(),
-                source,
-            })?;
+            let module = device
+                .load_module(ptx.name, &edit(ptx.name, ptx.text))
+                .map_err(|source| EngineError::Module { module: ptx.name, arch: arch.name(), source })?;
             modules.insert(ptx.name, module);
         }
         let mut functions = HashMap::new();
         let mut abi_params = 0;
         for decl in KERNELS.iter().copied().filter(|decl| !decl.module.starts_with("test_")) {
-            let function = modules.get(decl.module).and_then(|module| module.function(decl.entry).ok()).ok_or(
-                EngineError::NoEntry { kernel: decl.name, module: decl.module, entry: decl.entry },
-            )?;
+            let function = modules
+                .get(decl.module)
+                .and_then(|module| module.function(decl.entry).ok())
+                .ok_or(EngineError::NoEntry { kernel: decl.name, module: decl.module, entry: decl.entry })?;
             let info = function.info();
             let params: Vec<EntryParam> = info
                 .params

@@ -6,12 +6,13 @@
 // The code that `#[kernel]` generates names this crate by its name, also in here.
 extern crate self as bitwalk;
 
+pub mod cache;
 pub mod config;
 pub mod device;
+pub mod engine;
 pub mod format;
 pub mod kernel;
-pub mod quant;
-pub mod cache;
-pub mod engine;
+pub mod kernels;
 pub mod options;
 pub mod plan;
+pub mod quant;

@@ -1,71 +1,74 @@
-// Prototypes of every kernel entry, from the Rust declarations: a .cu whose definition differs does not compile.
+// A prototype of each kernel entry, from its Rust declaration: a definition that differs does not compile.
 // Written by `cargo xtask ptx`; do not edit.
 #pragma once
 #include <stdint.h>
 
-// embed.cu
-extern "C" __global__ void embed_f32(const float* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_f16(const uint16_t* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_bf16(const uint16_t* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_q8_0(const int8_t* qs, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_q4_0(const uint8_t* qs, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_q4_1(const uint8_t* qs, const uint16_t* dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-
-// norm.cu
-extern "C" __global__ void rms_norm(const float* x, const float* weight, float* y, uint32_t cols, float eps);
-extern "C" __global__ void rms_norm_i16(const float* x, const float* weight, int16_t* q, float* scale, uint32_t cols, float eps);
-extern "C" __global__ void quantise_i16(const float* x, int16_t* q, float* scale, uint32_t cols);
-
-// matvec.cu
-extern "C" __global__ void matvec_f32(const float* data, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_f16(const uint16_t* data, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_bf16(const uint16_t* data, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_q8_0(const int8_t* qs, const uint16_t* d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_q4_0(const uint8_t* qs, const uint16_t* d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_q4_1(const uint8_t* qs, const uint16_t* dm, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_f32(const float* data, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_f16(const uint16_t* data, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_bf16(const uint16_t* data, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_q8_0(const int8_t* qs, const uint16_t* d, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_q4_0(const uint8_t* qs, const uint16_t* d, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_q4_1(const uint8_t* qs, const uint16_t* dm, const float* x, float* y, uint32_t rows, uint32_t cols);
-
-// matvec_i16.cu
-extern "C" __global__ void matvec_i16_q8_0(const int8_t* qs, const uint16_t* d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_i16_q4_0(const uint8_t* qs, const uint16_t* d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_i16_q4_1(const uint8_t* qs, const uint16_t* dm, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_i16_q8_0(const int8_t* qs, const uint16_t* d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_i16_q4_0(const uint8_t* qs, const uint16_t* d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_i16_q4_1(const uint8_t* qs, const uint16_t* dm, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols);
+// activation.cu
+extern "C" __global__ void swiglu(const float* gate, const float* up, float* y, uint32_t n);
 
 // attention.cu
-extern "C" __global__ void rope_kv_f32(float* qkv, const uint32_t* position, const float* inv_freq, float* k_cache, float* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
-extern "C" __global__ void rope_kv_f16(float* qkv, const uint32_t* position, const float* inv_freq, uint16_t* k_cache, uint16_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
-extern "C" __global__ void rope_kv_fp8(float* qkv, const uint32_t* position, const float* inv_freq, uint8_t* k_cache, uint8_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
-extern "C" __global__ void attn_split_f32_64(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_f32_128(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_f32_256(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_f16_64(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
+extern "C" __global__ void attn_fold(const float* partial, const float* max_sum, const uint32_t* position, float* out, uint32_t q_heads, uint32_t head_dim, uint32_t max_chunks);
 extern "C" __global__ void attn_split_f16_128(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
 extern "C" __global__ void attn_split_f16_256(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_fp8_64(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
+extern "C" __global__ void attn_split_f16_64(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
+extern "C" __global__ void attn_split_f32_128(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
+extern "C" __global__ void attn_split_f32_256(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
+extern "C" __global__ void attn_split_f32_64(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
 extern "C" __global__ void attn_split_fp8_128(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
 extern "C" __global__ void attn_split_fp8_256(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_fold(const float* partial, const float* max_sum, const uint32_t* position, float* out, uint32_t q_heads, uint32_t head_dim, uint32_t max_chunks);
+extern "C" __global__ void attn_split_fp8_64(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
+extern "C" __global__ void rope_kv_f16(float* qkv, const uint32_t* position, const float* inv_freq, uint16_t* k_cache, uint16_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
+extern "C" __global__ void rope_kv_f32(float* qkv, const uint32_t* position, const float* inv_freq, float* k_cache, float* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
+extern "C" __global__ void rope_kv_fp8(float* qkv, const uint32_t* position, const float* inv_freq, uint8_t* k_cache, uint8_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
 
-// sample.cu
-extern "C" __global__ void argmax_partial(const float* logits, float* value, uint32_t* index, uint32_t vocab, uint32_t parts);
-extern "C" __global__ void argmax_advance(const float* value, const uint32_t* index, uint32_t* tokens, uint32_t* position, uint32_t parts);
-extern "C" __global__ void advance(uint32_t* position);
+// embed.cu
+extern "C" __global__ void embed_bf16(const uint16_t* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
+extern "C" __global__ void embed_f16(const uint16_t* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
+extern "C" __global__ void embed_f32(const float* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
+extern "C" __global__ void embed_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
+extern "C" __global__ void embed_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
+extern "C" __global__ void embed_q8_0(const int8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
 
 // math_probe.cu
-extern "C" __global__ void math_exp(const float* x, float* y, uint32_t n);
-extern "C" __global__ void math_sigmoid(const float* x, float* y, uint32_t n);
-extern "C" __global__ void math_silu(const float* x, float* y, uint32_t n);
-extern "C" __global__ void math_softplus(const float* x, float* y, uint32_t n);
-extern "C" __global__ void math_sin(const float* x, float* y, uint32_t n);
 extern "C" __global__ void math_cos(const float* x, float* y, uint32_t n);
 extern "C" __global__ void math_e4m3_from_f32(const float* x, uint8_t* y, uint32_t n);
-extern "C" __global__ void math_f32_from_e4m3(const uint8_t* x, float* y, uint32_t n);
+extern "C" __global__ void math_exp(const float* x, float* y, uint32_t n);
 extern "C" __global__ void math_f16_from_f32(const float* x, uint16_t* y, uint32_t n);
+extern "C" __global__ void math_f32_from_e4m3(const uint8_t* x, float* y, uint32_t n);
 extern "C" __global__ void math_f32_from_f16(const uint16_t* x, float* y, uint32_t n);
+extern "C" __global__ void math_sigmoid(const float* x, float* y, uint32_t n);
+extern "C" __global__ void math_silu(const float* x, float* y, uint32_t n);
+extern "C" __global__ void math_sin(const float* x, float* y, uint32_t n);
+extern "C" __global__ void math_softplus(const float* x, float* y, uint32_t n);
+
+// matvec.cu
+extern "C" __global__ void matvec_bf16(const uint16_t* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_f16(const uint16_t* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_f32(const float* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_q8_0(const int8_t* w_qs, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_swiglu_bf16(const uint16_t* w, const float* x, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_swiglu_f16(const uint16_t* w, const float* x, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_swiglu_f32(const float* w, const float* x, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_swiglu_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_swiglu_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const float* x, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_swiglu_q8_0(const int8_t* w_qs, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols);
+
+// matvec_i16.cu
+extern "C" __global__ void matvec_i16_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_i16_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_i16_q8_0(const int8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_swiglu_i16_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_swiglu_i16_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_swiglu_i16_q8_0(const int8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols);
+
+// norm.cu
+extern "C" __global__ void quantise_i16(const float* x, int16_t* q, float* scale, uint32_t cols);
+extern "C" __global__ void rms_norm(const float* x, const float* weight, float* y, uint32_t cols, float eps);
+extern "C" __global__ void rms_norm_i16(const float* x, const float* weight, int16_t* q, float* scale, uint32_t cols, float eps);
+
+// sample.cu
+extern "C" __global__ void advance(uint32_t* position);
+extern "C" __global__ void argmax_advance(const float* value, const uint32_t* index, uint32_t* tokens, uint32_t* position, uint32_t parts);
+extern "C" __global__ void argmax_partial(const float* logits, float* value, uint32_t* index, uint32_t vocab);

@@ -4,6 +4,7 @@ use crate::{Arch, PtxModule, module};
 
 /// Built for compute_80.
 pub static COMPUTE_80: &[PtxModule] = &[
+    module("activation", Arch::Compute80, include_str!("../ptx/compute_80/activation.ptx")),
     module("attention", Arch::Compute80, include_str!("../ptx/compute_80/attention.ptx")),
     module("embed", Arch::Compute80, include_str!("../ptx/compute_80/embed.ptx")),
     module("math_probe", Arch::Compute80, include_str!("../ptx/compute_80/math_probe.ptx")),
@@ -15,6 +16,7 @@ pub static COMPUTE_80: &[PtxModule] = &[
 
 /// Built for compute_90.
 pub static COMPUTE_90: &[PtxModule] = &[
+    module("activation", Arch::Compute90, include_str!("../ptx/compute_90/activation.ptx")),
     module("attention", Arch::Compute90, include_str!("../ptx/compute_90/attention.ptx")),
     module("embed", Arch::Compute90, include_str!("../ptx/compute_90/embed.ptx")),
     module("math_probe", Arch::Compute90, include_str!("../ptx/compute_90/math_probe.ptx")),

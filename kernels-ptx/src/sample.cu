@@ -38,9 +38,9 @@ __device__ __forceinline__ Best block_best(Best best) {
 
 }  // namespace bw
 
-// value[b], index[b] = the best of the b-th of `parts` equal runs of the vocabulary; one block a part.
-extern "C" __global__ void __launch_bounds__(256) argmax_partial(const float* logits, float* value, uint32_t* index, uint32_t vocab, uint32_t parts) {
-  const uint32_t run = (vocab + parts - 1) / parts;
+// value[b], index[b] = the best of the b-th of gridDim.x equal runs of the vocabulary.
+extern "C" __global__ void __launch_bounds__(256) argmax_partial(const float* logits, float* value, uint32_t* index, uint32_t vocab) {
+  const uint32_t run = (vocab + gridDim.x - 1) / gridDim.x;
   const uint32_t first = min(blockIdx.x * run, vocab), end = min(first + run, vocab);
   Best best = {__int_as_float(0xff800000), NONE};
   for (uint32_t i = first + threadIdx.x; i < end; i += ARGMAX_THREADS) {

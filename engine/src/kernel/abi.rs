@@ -19,8 +19,10 @@ pub struct EntryParam {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AbiMismatch {
     /// Another number of parameters.
-    #[error("kernel {kernel}: the declaration lowers to {declared} parameters, entry {entry} has {compiled}; \
-             run `cargo xtask ptx`, or mend the signature")]
+    #[error(
+        "kernel {kernel}: the declaration lowers to {declared} parameters, entry {entry} has {compiled}; \
+             run `cargo xtask ptx`, or mend the signature"
+    )]
     Count {
         /// The kernel.
         kernel: &'static str,
@@ -32,8 +34,10 @@ pub enum AbiMismatch {
         compiled: usize,
     },
     /// A parameter of another size, alignment or offset.
-    #[error("kernel {kernel}, parameter `{param}`: declared as {c_type} of {declared} bytes at offset {offset}, \
-             compiled as {compiled:?}")]
+    #[error(
+        "kernel {kernel}, parameter `{param}`: declared as {c_type} of {declared} bytes at offset {offset}, \
+             compiled as {compiled:?}"
+    )]
     Param {
         /// The kernel.
         kernel: &'static str,
@@ -49,8 +53,10 @@ pub enum AbiMismatch {
         compiled: EntryParam,
     },
     /// A block larger than the entry was compiled for.
-    #[error("kernel {kernel}: blocks of {declared} threads are declared, entry {entry} was compiled for at most \
-             {compiled}: make `__launch_bounds__` and `#[launch(block = …)]` agree")]
+    #[error(
+        "kernel {kernel}: blocks of {declared} threads are declared, entry {entry} was compiled for at most \
+             {compiled}: make `__launch_bounds__` and `#[launch(block = …)]` agree"
+    )]
     Block {
         /// The kernel.
         kernel: &'static str,

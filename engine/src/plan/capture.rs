@@ -53,15 +53,15 @@ impl Plan {
         let graph = match captured {
             Ok(graph) => graph,
             Err(source) => {
-                return Err(failed
-                    .unwrap_or_else(|| PlanError::Capture { plan: self.name.clone(), source: Box::new(source) }));
+                return Err(failed.unwrap_or_else(|| PlanError::Capture {
+                    plan: self.name.clone(),
+                    source: Box::new(source),
+                }));
             }
         };
         let compared = self.prove(&graph)?;
         let signature = self.signature();
-        let exec = graph
-            .instantiate(self.allocations())
-            .map_err(PlanError::Memory)?;
+        let exec = graph.instantiate(self.allocations()).map_err(PlanError::Memory)?;
         Ok(CapturedPlan { plan: self.clone(), exec, signature, compared })
     }
 
@@ -98,7 +98,10 @@ impl Plan {
                 && (kernel.grid, kernel.block, kernel.shared) == (launch.grid, launch.block, launch.shared)
                 && kernel.params == launch.args.encode()[..];
             if !same {
-                return fail(format!("node {index} ({}) holds {kernel:?}, not what was recorded", step.label));
+                return fail(format!(
+                    "node {index} ({}) holds {kernel:?}, not what was recorded",
+                    step.label
+                ));
             }
         }
         for index in 1..nodes.len() {

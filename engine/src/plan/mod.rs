@@ -196,7 +196,11 @@ impl<'e> PlanBuilder<'e> {
     ///
     /// # Errors
     /// Arguments that do not fit, or a kernel that is not loaded; both name the layer and `what`.
-    pub fn push(&mut self, what: &'static str, launch: Result<impl Capturable, LaunchError>) -> Result<&mut Self, PlanError> {
+    pub fn push(
+        &mut self,
+        what: &'static str,
+        launch: Result<impl Capturable, LaunchError>,
+    ) -> Result<&mut Self, PlanError> {
         let label = Label { layer: self.layer, what };
         let launch = launch.map_err(|source| PlanError::Launch { at: label, source })?.into_launch();
         let function = self

@@ -7,6 +7,7 @@ mod compile;
 mod embed;
 mod lint;
 mod manifest;
+mod prototypes;
 mod statements;
 mod toolchain;
 
@@ -74,7 +75,15 @@ pub fn run(arguments: &Args) -> Result<ExitCode> {
         }
         eprintln!("warning: {message}");
     }
+    // The header is compiled with what it declares, so it is brought up to date first, or compared first.
+    let header = vec![("src/bw_prototypes.cuh".to_owned(), prototypes::header())];
+    if arguments.check {
+        check::compare(&crate_dir, &header)?;
+    } else {
+        write(&crate_dir, &header)?;
+    }
     let built = compile::all(&nvcc, &crate_dir)?;
+    prototypes::complete(&built)?;
     let findings: Vec<String> = built.iter().flat_map(|module| lint::lint(module, &root)).collect();
     if !findings.is_empty() {
         bail!("the PTX breaks the numeric contract:\n{}", findings.join("\n"));
@@ -90,14 +99,19 @@ pub fn run(arguments: &Args) -> Result<ExitCode> {
         println!("ptx --check: {} files, byte for byte", outputs.len());
     } else {
         check::remove_stale(&crate_dir, &outputs)?;
-        for (path, text) in &outputs {
-            let path = crate_dir.join(path);
-            if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
-            }
-            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
+        write(&crate_dir, &outputs)?;
         println!("ptx: {} modules for {} targets", built.len() / TARGETS.len(), TARGETS.len());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(crate_dir: &Path, outputs: &[(String, String)]) -> Result<()> {
+    for (path, text) in outputs {
+        let path = crate_dir.join(path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+        }
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
 }

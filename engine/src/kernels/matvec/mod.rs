@@ -1,0 +1,151 @@
+//! Linear layers: `y = W · x`, optionally with a residual, and the gated pair, with float32 activations (`matvec_…`) and
+//! with those of the `i16` program (`matvec_i16_…`).
+
+mod i16;
+
+pub use i16::*;
+
+use super::activation::swiglu_value;
+use crate::kernel::{BF16, Case, F16, F32, HostTensor, Q4_0, Q4_1, Q8_0, QTensor, kernel};
+
+/// Threads a block, for `lanes` lanes a row: large blocks share the staged activations among more rows, but a small
+/// matrix must still reach every multiprocessor.
+fn threads(rows: u64, lanes: u64) -> u64 {
+    let warps = rows.saturating_mul(lanes).div_ceil(32);
+    match warps {
+        0..2112 => 64, // fewer than 8 blocks of 64 threads for each of 132 multiprocessors
+        2112..8448 => 128,
+        _ => 256,
+    }
+}
+
+/// Blocks that cover `rows`.
+fn blocks(rows: u64, lanes: u64) -> u64 {
+    rows.div_ceil(threads(rows, lanes) / lanes)
+}
+
+fn dot(row: &[f32], x: &[f32]) -> f64 {
+    row.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum()
+}
+
+fn reference(w: &HostTensor, x: &[f32], residual: Option<&[f32]>, y: &mut [f64], rows: u32, _cols: u32) {
+    for (r, y) in y.iter_mut().enumerate().take(rows as usize) {
+        *y = dot(w.row(r), x) + residual.map_or(0.0, |residual| f64::from(residual[r]));
+    }
+}
+
+fn swiglu_reference(w: &HostTensor, x: &[f32], y: &mut [f64], rows: u32, _cols: u32) {
+    for (r, y) in y.iter_mut().enumerate().take(rows as usize) {
+        *y = swiglu_value(dot(w.row(r), x), dot(w.row(r + rows as usize), x));
+    }
+}
+
+/// `(rows, cols)`: one row, odd rows, a ragged last step, past one chunk of 2048 columns, past one block.
+const FLOAT_SHAPES: [(u32, u32); 9] =
+    [(1, 8), (3, 24), (5, 96), (33, 128), (67, 576), (7, 1032), (9, 2048), (6, 2056), (3, 4104)];
+/// The same for formats of blocks of 32.
+const BLOCK_SHAPES: [(u32, u32); 9] =
+    [(1, 32), (3, 64), (5, 96), (33, 256), (67, 576), (131, 288), (9, 2048), (7, 2080), (6, 4128)];
+/// `(rows, cols)` of real models: SmolLM2-135M, Llama-3.2-1B, Llama-3-8B.
+const MODEL_SHAPES: [(u32, u32); 8] = [
+    (960, 576),
+    (576, 1536),
+    (49152, 576),
+    (2048, 2048),
+    (2048, 8192),
+    (6144, 4096),
+    (4096, 14336),
+    (128_256, 4096),
+];
+/// `(rows, cols)` of a gated pair, rows of one half.
+const MODEL_PAIRS: [(u32, u32); 3] = [(1536, 576), (8192, 2048), (14336, 4096)];
+
+/// One case a shape; the residual is there in every other.
+fn shapes(small: &[(u32, u32)], model: &[(u32, u32)], residual: bool) -> Vec<Case> {
+    let case = |&(rows, cols): &(u32, u32)| {
+        Case::new(format!("[{rows}, {cols}]")).u32("rows", rows).u32("cols", cols)
+    };
+    let mut cases: Vec<Case> = small
+        .iter()
+        .enumerate()
+        .map(|(i, shape)| if residual && i % 2 == 0 { case(shape).absent("residual") } else { case(shape) })
+        .collect();
+    cases.extend(model.iter().map(|shape| case(shape).representative()));
+    cases
+}
+
+fn float_cases() -> Vec<Case> {
+    shapes(&FLOAT_SHAPES, &MODEL_SHAPES, true)
+}
+
+fn block_cases() -> Vec<Case> {
+    shapes(&BLOCK_SHAPES, &MODEL_SHAPES, true)
+}
+
+fn float_pairs() -> Vec<Case> {
+    shapes(&FLOAT_SHAPES, &MODEL_PAIRS, false)
+}
+
+fn block_pairs() -> Vec<Case> {
+    shapes(&BLOCK_SHAPES, &MODEL_PAIRS, false)
+}
+
+macro_rules! declare {
+    ($($name:ident $entry:tt $format:ident $lanes:literal $cases:ident;)*) => {$(
+        /// `y[r] = (residual[r] +) Σ_c w[r, c] · x[c]`. A group of neighbouring lanes a row, each taking 16-byte vectors
+        /// in turn into two alternating sums, folded by a butterfly: that order is the numeric contract.
+        ///
+        /// The tolerance: a lane's chain of m = cols / lanes products errs by about 2⁻²⁵·√m of its size, and outputs of
+        /// a single row may be small against their terms.
+        #[kernel(module = "matvec", entry = $entry, reference = reference, cases = $cases, tol = 2e-6)]
+        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (threads(rows, $lanes), 1, 1))]
+        #[cost(read = w.bytes() + x.bytes() + residual.bytes(), write = y.bytes(), flops = 2 * rows * cols)]
+        pub fn $name(
+            #[shape(rows, cols)] w: &QTensor<$format>,
+            #[len(cols)] x: &[f32],
+            #[len(rows)] residual: Option<&[f32]>,
+            #[out]
+            #[len(rows)]
+            y: &mut [f32],
+            rows: u32,
+            cols: u32,
+        );
+    )*};
+}
+
+declare! {
+    matvec_f32 "matvec_f32" F32 32 float_cases;
+    matvec_f16 "matvec_f16" F16 32 float_cases;
+    matvec_bf16 "matvec_bf16" BF16 32 float_cases;
+    matvec_q8_0 "matvec_q8_0" Q8_0 16 block_cases;
+    matvec_q4_0 "matvec_q4_0" Q4_0 8 block_cases;
+    matvec_q4_1 "matvec_q4_1" Q4_1 8 block_cases;
+}
+
+macro_rules! declare_swiglu {
+    ($($name:ident $entry:tt $format:ident $lanes:literal $cases:ident;)*) => {$(
+        /// `y[r] = silu(w[r] · x) · (w[rows + r] · x)`: gate and up projections, stacked, and the activation. The sums
+        /// have the bits of the `matvec` of the same format.
+        #[kernel(module = "matvec", entry = $entry, reference = swiglu_reference, cases = $cases, tol = 2e-6)]
+        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (threads(rows, $lanes), 1, 1))]
+        #[cost(read = w.bytes() + x.bytes(), write = y.bytes(), flops = 4 * rows * cols)]
+        pub fn $name(
+            #[shape(2 * rows, cols)] w: &QTensor<$format>,
+            #[len(cols)] x: &[f32],
+            #[out]
+            #[len(rows)]
+            y: &mut [f32],
+            rows: u32,
+            cols: u32,
+        );
+    )*};
+}
+
+declare_swiglu! {
+    matvec_swiglu_f32 "matvec_swiglu_f32" F32 32 float_pairs;
+    matvec_swiglu_f16 "matvec_swiglu_f16" F16 32 float_pairs;
+    matvec_swiglu_bf16 "matvec_swiglu_bf16" BF16 32 float_pairs;
+    matvec_swiglu_q8_0 "matvec_swiglu_q8_0" Q8_0 16 block_pairs;
+    matvec_swiglu_q4_0 "matvec_swiglu_q4_0" Q4_0 8 block_pairs;
+    matvec_swiglu_q4_1 "matvec_swiglu_q4_1" Q4_1 8 block_pairs;
+}
