@@ -8,11 +8,13 @@ extern crate self as bitwalk;
 
 pub mod cache;
 pub mod config;
+pub mod decode;
 pub mod device;
 pub mod engine;
 pub mod format;
 pub mod kernel;
 pub mod kernels;
+pub mod models;
 pub mod options;
 pub mod plan;
 pub mod quant;

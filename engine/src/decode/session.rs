@@ -41,10 +41,14 @@ impl Session {
     ///
     /// # Errors
     /// A bad capacity; out of memory.
-    pub fn new(engine: &Arc<Engine>, model: &Arc<HybridModel>, capacity: u32) -> Result<Session, DecodeError> {
+    pub fn new(
+        engine: &Arc<Engine>,
+        model: &Arc<HybridModel>,
+        capacity: u32,
+    ) -> Result<Session, DecodeError> {
         let cache = Cache::new(engine, model.config(), capacity)?;
         let logits = engine.uninit(model.config().vocab as usize, "logits")?;
-        let produced = HostBuffer::new(engine.device(), 1)?;
+        let produced = HostBuffer::new(engine.device(), 1, "produced token")?;
         Ok(Session {
             engine: engine.clone(),
             model: model.clone(),

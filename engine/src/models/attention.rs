@@ -95,7 +95,8 @@ fn rope_kv(
     v: &KvBuffer,
 ) -> Result<Launch, LaunchError> {
     let c = cx.config;
-    let (heads, kv_heads, dim, interleaved) = (c.heads, c.kv_heads, c.head_dim, u32::from(c.rope.pairing == RopePairing::Interleaved));
+    let (heads, kv_heads, dim, interleaved) =
+        (c.heads, c.kv_heads, c.head_dim, u32::from(c.rope.pairing == RopePairing::Interleaved));
     macro_rules! call {
         ($kernel:ident, $k:expr, $v:expr) => {
             attention::$kernel(qkv, cx.position, cx.inv_freq, $k, $v, heads, kv_heads, dim, interleaved)
@@ -127,7 +128,17 @@ fn attn_split(
     macro_rules! call {
         ($kernel:ident, $k:expr, $v:expr) => {
             attention::$kernel(
-                a.q, $k, $v, cx.position, a.partial, a.max_sum, heads, kv_heads, a.scale, cx.max_chunks, cx.n_splits,
+                a.q,
+                $k,
+                $v,
+                cx.position,
+                a.partial,
+                a.max_sum,
+                heads,
+                kv_heads,
+                a.scale,
+                cx.max_chunks,
+                cx.n_splits,
             )
         };
     }

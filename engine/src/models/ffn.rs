@@ -28,7 +28,8 @@ impl DenseFfn {
         x: &Buffer<f32>,
         out: &Buffer<f32>,
     ) -> Result<(), PlanError> {
-        let input = LinearInput::normed(b, arena, "ffn norm", (x, &self.norm, self.eps), &self.gate_up.parts())?;
+        let input =
+            LinearInput::normed(b, arena, "ffn norm", (x, &self.norm, self.eps), &self.gate_up.parts())?;
         let ff = self.down.cols() as usize;
         let act = arena.take(ff, "activation")?;
         if let [gate_up] = &self.gate_up.0[..] {

@@ -87,18 +87,19 @@ fn unfit(weight: &RawTensor) -> LaunchError {
     LaunchError { kernel: "matvec", argument: "w", reason }
 }
 
-/// Calls the kernel for the weight's format with the typed tensor.
+/// Calls the kernel for the weight's format with the typed tensor and the arguments in brackets.
 macro_rules! by_format {
-    ($weight:expr, $($format:ident => $kernel:path),*; ($($arg:expr),*)) => {
+    ($weight:expr, $args:tt, $($format:ident => $kernel:path),*) => {
         match $weight.format() {
             $(TensorFormat::$format => match $weight.typed::<$format>() {
-                Some(w) => $kernel(&w, $($arg),*),
+                Some(w) => by_format!(@call $kernel, w, $args),
                 None => Err(unfit($weight)),
             },)*
-            #[allow(unreachable_patterns)]
+            #[allow(unreachable_patterns)] // where every format is listed
             _ => Err(unfit($weight)),
         }
     };
+    (@call $kernel:path, $w:ident, ($($arg:expr),*)) => { $kernel(&$w, $($arg),*) };
 }
 
 /// `y = W·x`, plus `residual` where there is one; `W` is `[rows, cols]`.
@@ -112,13 +113,12 @@ pub fn matvec(
     let (rows, cols) = (weight.rows() as u32, weight.cols() as u32);
     if wants_i16(b, weight) {
         let (q, scale) = x.i16()?;
-        return by_format!(weight, Q8_0 => matvec::matvec_i16_q8_0, Q4_0 => matvec::matvec_i16_q4_0,
-            Q4_1 => matvec::matvec_i16_q4_1; (q, scale, residual, y, rows, cols));
+        return by_format!(weight, (q, scale, residual, y, rows, cols), Q8_0 => matvec::matvec_i16_q8_0, Q4_0 => matvec::matvec_i16_q4_0,
+            Q4_1 => matvec::matvec_i16_q4_1);
     }
     let x = x.float()?;
-    by_format!(weight, F32 => matvec::matvec_f32, F16 => matvec::matvec_f16, BF16 => matvec::matvec_bf16,
-        Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0, Q4_1 => matvec::matvec_q4_1;
-        (x, residual, y, rows, cols))
+    by_format!(weight, (x, residual, y, rows, cols), F32 => matvec::matvec_f32, F16 => matvec::matvec_f16, BF16 => matvec::matvec_bf16,
+        Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0, Q4_1 => matvec::matvec_q4_1)
 }
 
 /// `y[r] = silu(W[r]·x) · (W[rows + r]·x)`; `W` is `[2·rows, cols]`, gate above up.
@@ -131,13 +131,13 @@ pub fn matvec_swiglu(
     let (rows, cols) = ((weight.rows() / 2) as u32, weight.cols() as u32);
     if wants_i16(b, weight) {
         let (q, scale) = x.i16()?;
-        return by_format!(weight, Q8_0 => matvec::matvec_swiglu_i16_q8_0, Q4_0 => matvec::matvec_swiglu_i16_q4_0,
-            Q4_1 => matvec::matvec_swiglu_i16_q4_1; (q, scale, y, rows, cols));
+        return by_format!(weight, (q, scale, y, rows, cols), Q8_0 => matvec::matvec_swiglu_i16_q8_0, Q4_0 => matvec::matvec_swiglu_i16_q4_0,
+            Q4_1 => matvec::matvec_swiglu_i16_q4_1);
     }
     let x = x.float()?;
-    by_format!(weight, F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16,
+    by_format!(weight, (x, y, rows, cols), F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16,
         BF16 => matvec::matvec_swiglu_bf16, Q8_0 => matvec::matvec_swiglu_q8_0, Q4_0 => matvec::matvec_swiglu_q4_0,
-        Q4_1 => matvec::matvec_swiglu_q4_1; (x, y, rows, cols))
+        Q4_1 => matvec::matvec_swiglu_q4_1)
 }
 
 /// Rows that are read by one input: one matrix where their formats agree, else one for each.

@@ -36,7 +36,8 @@ impl HybridModel {
             let (q, kv) = (heads * head_dim, kv_heads * head_dim);
             let attention = Attention {
                 norm: loader.vector(&name("attn_norm"), hidden)?,
-                qkv: loader.stacked(&[(name("attn_q"), q), (name("attn_k"), kv), (name("attn_v"), kv)], hidden)?,
+                qkv: loader
+                    .stacked(&[(name("attn_q"), q), (name("attn_k"), kv), (name("attn_v"), kv)], hidden)?,
                 output: loader.matrix(&name("attn_output"), hidden, q)?,
             };
             let ffn = DenseFfn {
@@ -53,8 +54,12 @@ impl HybridModel {
         } else {
             loader.matrix("output.weight", config.vocab, hidden)?
         };
-        let inv_freq = Buffer::from_slice(engine.device(), &config.rope.inv_freq, "inverse rotary frequencies")
-            .map_err(|source| LoadError::Device { tensor: "inverse rotary frequencies".to_owned(), source })?;
+        let inv_freq =
+            Buffer::from_slice(engine.device(), &config.rope.inv_freq, "inverse rotary frequencies")
+                .map_err(|source| LoadError::Device {
+                    tensor: "inverse rotary frequencies".to_owned(),
+                    source,
+                })?;
         Ok(HybridModel { config, embedding, layers, norm, head, inv_freq })
     }
 }

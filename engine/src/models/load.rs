@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::linear::Stacked;
-use crate::device::{Buffer, DeviceError, RawBuffer};
+use crate::device::{Buffer, DeviceError};
 use crate::engine::Engine;
 use crate::format::{DType, FormatError, TensorSource};
 use crate::kernel::{RawTensor, TensorFormat};
@@ -125,7 +125,10 @@ impl<'a> Loader<'a> {
             return Ok(Stacked(vec![self.tensor(parts, cols, types[0])?]));
         }
         let each = parts.iter().zip(types);
-        Ok(Stacked(each.map(|(part, ty)| self.tensor(std::slice::from_ref(part), cols, ty)).collect::<Result<_, _>>()?))
+        Ok(Stacked(
+            each.map(|(part, ty)| self.tensor(std::slice::from_ref(part), cols, ty))
+                .collect::<Result<_, _>>()?,
+        ))
     }
 
     /// One matrix.
@@ -159,7 +162,8 @@ impl<'a> Loader<'a> {
                 let blocks = u64::from(*rows) * row_blocks;
                 let mut heads = Vec::new();
                 for (slice, plane) in rest.iter_mut().zip(format.planes()) {
-                    let (head, tail) = std::mem::take(slice).split_at_mut((blocks * plane.block_bytes) as usize);
+                    let (head, tail) =
+                        std::mem::take(slice).split_at_mut((blocks * plane.block_bytes) as usize);
                     heads.push(head);
                     *slice = tail;
                 }
@@ -175,7 +179,8 @@ impl<'a> Loader<'a> {
             .zip(format.planes())
             .map(|(bytes, plane)| {
                 let name = format!("{label}.{}", plane.name);
-                RawBuffer::from_slice(self.engine.device(), bytes, &name)
+                Buffer::from_slice(self.engine.device(), bytes, &name)
+                    .map(|plane| plane.raw())
                     .map_err(|source| LoadError::Device { tensor: label.clone(), source })
             })
             .collect::<Result<Vec<_>, _>>()?;
