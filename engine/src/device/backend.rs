@@ -7,8 +7,10 @@ use super::error::Result;
 use super::graph::{GraphEdge, GraphNode};
 use super::module::FunctionInfo;
 use super::stream::LaunchParams;
+use ptx_sim::system::System;
 use std::fmt::Debug;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => { $(
@@ -53,6 +55,10 @@ pub(super) struct GraphContents {
 pub(super) trait Backend: Send + Sync + Debug {
     /// Equal for devices that can reach each other: 0 for all CUDA devices, else the simulated machine.
     fn machine(&self) -> usize;
+    /// The simulated machine, if it is one.
+    fn simulated_machine(&self) -> Option<Arc<System>> {
+        None
+    }
     fn allocate(&self, bytes: usize, name: &str) -> Result<u64>;
     /// Frees an allocation. Errors cannot be acted on by a destructor: they are logged.
     fn free(&self, address: u64);

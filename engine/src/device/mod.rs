@@ -8,15 +8,22 @@
 //! - [`spec`](DeviceSpec): what `--device` may say
 //! - `buffer`, `stream`, `module`, `graph`: the public types
 //! - [`capture`]: the capture state machine, pure
-//! - `backend`: the seam; `sim` is the simulated device's side of it
+//! - `backend`: the seam; `cuda` and `driver` on its one side, `sim` on the other
+//! - `abi`: the interface of a module's entries, read from the PTX
+//! - [`selftest`]: what must hold on any device, as tests and gates run it
 
+mod abi;
 mod backend;
 mod buffer;
 pub mod capture;
+mod cuda;
+mod driver;
 mod element;
 mod error;
 mod graph;
 mod module;
+mod registry;
+pub mod selftest;
 mod sim;
 mod spec;
 mod stream;
@@ -31,6 +38,7 @@ pub use spec::{DeviceSpec, ParseDeviceSpecError};
 pub use stream::{Access, Event, LaunchParams, ParamAccess, Stream};
 
 use backend::Backend;
+use ptx_sim::system::System;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,19 +121,34 @@ impl std::ops::AddAssign for TransferCounts {
     }
 }
 
+/// What all openings of a device share.
 struct DeviceInner {
     backend: Box<dyn Backend>,
     info: DeviceInfo,
-    because: String,
     in_use: AtomicU64,
     host_to_device: AtomicU64,
     device_to_host: AtomicU64,
 }
 
-/// A device. Clones are the same device, and so is what is opened twice with the same ordinal, except that
-/// each opening counts its own allocations and transfers.
+impl DeviceInner {
+    fn new(backend: Box<dyn Backend>, info: DeviceInfo) -> Self {
+        Self {
+            backend,
+            info,
+            in_use: AtomicU64::new(0),
+            host_to_device: AtomicU64::new(0),
+            device_to_host: AtomicU64::new(0),
+        }
+    }
+}
+
+/// A device. Clones are the same device, and so is what is opened again while it is open: memory in use and
+/// transfers are counted together.
 #[derive(Clone)]
-pub struct Device(Arc<DeviceInner>);
+pub struct Device {
+    inner: Arc<DeviceInner>,
+    because: Arc<str>,
+}
 
 impl Device {
     /// Opens the device that `spec` asks for.
@@ -137,13 +160,17 @@ impl Device {
     /// an error.
     pub fn open(spec: DeviceSpec) -> Result<Self> {
         match spec {
-            DeviceSpec::Cuda(_) => {
-                Err(DeviceError::NoDriver { reason: "this build's CUDA backend is not connected".to_owned() })
-            }
-            DeviceSpec::Auto => {
-                Self::simulated(&ptx_sim::system::System::shared(), 0, "since no NVIDIA driver was found")
-            }
-            DeviceSpec::Sim(ordinal) => Self::simulated(&ptx_sim::system::System::shared(), ordinal, ""),
+            DeviceSpec::Cuda(ordinal) => Self::cuda(ordinal),
+            DeviceSpec::Sim(ordinal) => Self::simulated(&System::shared(), ordinal, ""),
+            DeviceSpec::Auto => match Self::cuda(0) {
+                Err(DeviceError::NoDriver { .. }) => {
+                    Self::simulated(&System::shared(), 0, ", since no NVIDIA driver was found")
+                }
+                Err(DeviceError::NoDevice) => {
+                    Self::simulated(&System::shared(), 0, ", since the NVIDIA driver found no device")
+                }
+                other => other,
+            },
         }
     }
 
@@ -151,41 +178,54 @@ impl Device {
     ///
     /// # Errors
     /// [`DeviceError::BadOrdinal`].
-    pub fn open_in(system: &Arc<ptx_sim::system::System>, ordinal: u32) -> Result<Self> {
+    pub fn open_in(system: &Arc<System>, ordinal: u32) -> Result<Self> {
         Self::simulated(system, ordinal, "")
     }
 
-    fn simulated(system: &Arc<ptx_sim::system::System>, ordinal: u32, reason: &str) -> Result<Self> {
-        let (backend, info) = sim::open(system, ordinal)?;
-        let comma = if reason.is_empty() { "" } else { ", " };
-        let because = format!("sim:{ordinal}{comma}{reason}");
-        Ok(Self::new(Box::new(backend), info, because))
+    /// Opens another device of this one's machine: of CUDA's devices, or of the same simulated machine.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadOrdinal`] when there is none with this ordinal.
+    pub fn sibling(&self, ordinal: u32) -> Result<Self> {
+        match self.backend().simulated_machine() {
+            Some(system) => Self::simulated(&system, ordinal, ""),
+            None => Self::cuda(ordinal),
+        }
     }
 
-    fn new(backend: Box<dyn Backend>, info: DeviceInfo, because: String) -> Self {
-        Self(Arc::new(DeviceInner {
-            backend,
-            info,
-            because,
-            in_use: AtomicU64::new(0),
-            host_to_device: AtomicU64::new(0),
-            device_to_host: AtomicU64::new(0),
-        }))
+    fn cuda(ordinal: u32) -> Result<Self> {
+        let inner = registry::find_or_open(cuda::MACHINE, ordinal, || {
+            let (backend, info) = cuda::open(ordinal)?;
+            Ok(DeviceInner::new(Box::new(backend), info))
+        })?;
+        let info = &inner.info;
+        let (major, minor) = info.driver_version.unwrap_or_default();
+        let release = info.driver_release.as_deref().unwrap_or("of unknown release");
+        let because = format!("cuda:{ordinal} {}, driver {release} (CUDA {major}.{minor})", info.name);
+        Ok(Self { inner, because: because.into() })
+    }
+
+    fn simulated(system: &Arc<System>, ordinal: u32, reason: &str) -> Result<Self> {
+        let inner = registry::find_or_open(sim::machine(system), ordinal, || {
+            let (backend, info) = sim::open(system, ordinal)?;
+            Ok(DeviceInner::new(Box::new(backend), info))
+        })?;
+        Ok(Self { inner, because: format!("sim:{ordinal}{reason}").into() })
     }
 
     fn backend(&self) -> &dyn Backend {
-        &*self.0.backend
+        &*self.inner.backend
     }
 
     /// What the device is.
     pub fn info(&self) -> &DeviceInfo {
-        &self.0.info
+        &self.inner.info
     }
 
     /// The line to print about what was opened: `cuda:0 NVIDIA H200, driver 580.95.05 (CUDA 13.0)`, or
     /// `sim:0, since no NVIDIA driver was found`.
     pub fn opened_because(&self) -> &str {
-        &self.0.because
+        &self.because
     }
 
     /// Allocates `bytes` bytes, 256-byte aligned, contents undefined. `name` says what for in messages.
@@ -199,14 +239,14 @@ impl Device {
         }
         stream::forbid_in_capture(|| Violation::Allocation(name.to_owned()))?;
         let address = self.backend().allocate(bytes, name)?;
-        self.0.in_use.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.inner.in_use.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(Arc::new(Allocation::new(self.clone(), address, bytes, name)))
     }
 
     /// Frees what `alloc` allocated; an [`Allocation`] calls it once.
     fn release(&self, address: u64, bytes: usize) {
         self.backend().free(address);
-        self.0.in_use.fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.inner.in_use.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
 
     /// Bytes of device memory (free, total), those of other processes counted.
@@ -219,7 +259,7 @@ impl Device {
 
     /// Bytes allocated through this device now.
     pub fn bytes_in_use(&self) -> u64 {
-        self.0.in_use.load(Ordering::Relaxed)
+        self.inner.in_use.load(Ordering::Relaxed)
     }
 
     /// A new stream.
@@ -253,14 +293,14 @@ impl Device {
     /// launch of the graph.
     pub fn transfers(&self) -> TransferCounts {
         TransferCounts {
-            host_to_device: self.0.host_to_device.load(Ordering::Relaxed),
-            device_to_host: self.0.device_to_host.load(Ordering::Relaxed),
+            host_to_device: self.inner.host_to_device.load(Ordering::Relaxed),
+            device_to_host: self.inner.device_to_host.load(Ordering::Relaxed),
         }
     }
 
     fn count_transfers(&self, counts: TransferCounts) {
-        self.0.host_to_device.fetch_add(counts.host_to_device, Ordering::Relaxed);
-        self.0.device_to_host.fetch_add(counts.device_to_host, Ordering::Relaxed);
+        self.inner.host_to_device.fetch_add(counts.host_to_device, Ordering::Relaxed);
+        self.inner.device_to_host.fetch_add(counts.device_to_host, Ordering::Relaxed);
     }
 
     /// Lets copies and kernels of this device reach the memory of `other`; doing it twice is no error.
@@ -304,7 +344,7 @@ impl Device {
 /// Two devices are equal when they are the same hardware (or the same simulated device of one machine).
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.inner, &other.inner)
             || (self.info().ordinal == other.info().ordinal
                 && self.backend().machine() == other.backend().machine())
     }

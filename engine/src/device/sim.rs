@@ -1,12 +1,13 @@
 //! The simulated device as a backend: handles over `ptx_sim::system`.
 
+use super::abi;
 use super::backend::{
     Backend, EventHandle, ExecHandle, FunctionHandle, GraphContents, GraphHandle, ModuleHandle,
     ResolvedFunction, StreamHandle,
 };
 use super::error::{DeviceError, Result};
 use super::graph::{GraphEdge, GraphNode, KernelNode};
-use super::module::{FunctionInfo, ParamLayout};
+use super::module::FunctionInfo;
 use super::stream::{Access, LaunchParams};
 use super::{DeviceInfo, DeviceKind};
 use ptx_sim::system::{self, HostMemory, KernelLaunch, Operation, Place, System, SystemError};
@@ -16,8 +17,6 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The most threads a block may have, as on every GPU so far.
-const MAX_BLOCK: u32 = 1024;
 /// The most shared memory of a block on compute capability 9.0: 227 KiB.
 const MAX_SHARED: u32 = 227 << 10;
 
@@ -69,6 +68,11 @@ pub(super) struct SimBackend {
 fn events() -> &'static Table<Arc<system::Event>> {
     static EVENTS: std::sync::OnceLock<Table<Arc<system::Event>>> = std::sync::OnceLock::new();
     EVENTS.get_or_init(Table::new)
+}
+
+/// The number of a simulated machine.
+pub(super) fn machine(system: &Arc<System>) -> usize {
+    Arc::as_ptr(system) as usize
 }
 
 /// Opens device `ordinal` of `system`.
@@ -149,29 +153,6 @@ impl SimBackend {
     }
 }
 
-fn function_info(kernel: &Kernel) -> FunctionInfo {
-    let product = |shape: [u32; 3]| shape.iter().fold(1u32, |all, &n| all.saturating_mul(n));
-    FunctionInfo {
-        module: kernel.module.clone(),
-        name: kernel.name.clone(),
-        params: kernel
-            .params
-            .iter()
-            .map(|param| ParamLayout {
-                offset: param.offset as usize,
-                size: param.size as usize,
-                align: param.align as usize,
-            })
-            .collect(),
-        param_bytes: kernel.param_bytes as usize,
-        max_threads: kernel.req_ntid.or(kernel.max_ntid).map_or(MAX_BLOCK, product).min(MAX_BLOCK),
-        required_block: kernel.req_ntid,
-        static_shared: kernel.static_shared,
-        registers: None,
-        params_checked_by_driver: 0,
-    }
-}
-
 fn pointer_access(params: &LaunchParams) -> Box<[PointerAccess]> {
     let access = params.access.iter().map(|declared| PointerAccess {
         param: declared.param,
@@ -186,7 +167,11 @@ fn pointer_access(params: &LaunchParams) -> Box<[PointerAccess]> {
 
 impl Backend for SimBackend {
     fn machine(&self) -> usize {
-        Arc::as_ptr(&self.system) as usize
+        machine(&self.system)
+    }
+
+    fn simulated_machine(&self) -> Option<Arc<System>> {
+        Some(self.system.clone())
     }
 
     fn allocate(&self, bytes: usize, name: &str) -> Result<u64> {
@@ -263,12 +248,10 @@ impl Backend for SimBackend {
         self.stream(stream)?.fill(dst, byte, bytes as u64).map_err(self.failed("fill"))
     }
 
-    fn module_load(&self, name: &str, _ptx: &str) -> Result<(ModuleHandle, Vec<ResolvedFunction>)> {
-        Err(DeviceError::ModuleLoad {
-            module: name.to_owned(),
-            device: self.device(),
-            reason: "the simulator's PTX parser is not connected yet".to_owned(),
-        })
+    fn module_load(&self, name: &str, ptx: &str) -> Result<(ModuleHandle, Vec<ResolvedFunction>)> {
+        let entries = abi::entries(name, ptx, &self.device())?;
+        let reason = format!("{} entries, and the interpreter is not connected yet", entries.len());
+        Err(DeviceError::ModuleLoad { module: name.to_owned(), device: self.device(), reason })
     }
 
     fn module_unload(&self, module: ModuleHandle) {
