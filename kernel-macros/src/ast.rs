@@ -58,6 +58,8 @@ pub struct Keys {
     pub span: Span,
     /// False when the attribute could not be parsed: then what seems to be missing is not reported as well.
     whole: bool,
+    /// Keys that are not known: each is likely one that seems to be missing, misspelt.
+    unknown: usize,
     entries: Vec<Entry>,
 }
 
@@ -71,7 +73,7 @@ impl Keys {
         known: &[&str],
     ) -> Keys {
         let parsed = errors.note(Punctuated::<Entry, Token![,]>::parse_terminated.parse2(tokens));
-        let mut keys = Keys { attribute, span, whole: parsed.is_some(), entries: Vec::new() };
+        let mut keys = Keys { attribute, span, whole: parsed.is_some(), unknown: 0, entries: Vec::new() };
         for entry in parsed.into_iter().flatten() {
             if !known.contains(&entry.key.to_string().as_str()) {
                 let message = format!(
@@ -80,6 +82,7 @@ impl Keys {
                     quoted(known)
                 );
                 errors.at(&entry.key, message);
+                keys.unknown += 1;
             } else if keys.entries.iter().any(|earlier| earlier.key == entry.key) {
                 errors.at(&entry.key, format!("`{}` is given twice", entry.key));
             } else {
@@ -103,7 +106,9 @@ impl Keys {
     /// The value of `key`, which must be given.
     pub fn required(&mut self, errors: &Errors, key: &str, hint: &str) -> Option<Expr> {
         let given = self.entries.iter().any(|entry| entry.key == key);
-        if !given && self.whole {
+        if !given && self.unknown > 0 {
+            self.unknown -= 1;
+        } else if !given && self.whole {
             errors.at_span(self.span, format!("missing `{key} = {hint}` in `#[{}]`", self.attribute));
         }
         self.optional(errors, key)

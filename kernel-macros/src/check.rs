@@ -54,11 +54,19 @@ impl Kernel {
     }
 }
 
+/// What is wrong with a declaration, and what it names all the same.
+pub struct Mistakes {
+    /// Every mistake.
+    pub errors: syn::Error,
+    /// The functions it names, which are in use.
+    pub functions: Vec<ExprPath>,
+}
+
 /// Checks the arguments of `#[kernel]` and the item under it.
 ///
 /// # Errors
 /// Every mistake found.
-pub fn check(arguments: TokenStream, item: &Item) -> Result<Kernel, syn::Error> {
+pub fn check(arguments: TokenStream, item: &Item) -> Result<Kernel, Mistakes> {
     let errors = Errors::default();
     signature(&errors, item);
     let params: Vec<Option<Param>> =
@@ -66,7 +74,8 @@ pub fn check(arguments: TokenStream, item: &Item) -> Result<Kernel, syn::Error> 
     let all_params = params.iter().all(Option::is_some);
     let params: Vec<Param> = params.into_iter().flatten().collect();
     let declared = declared(item);
-    let head = head(&errors, arguments);
+    let head = head(&errors, arguments, item.sig.ident.span());
+    let functions: Vec<ExprPath> = head.reference.iter().chain(&head.cases).cloned().collect();
     let below = Below::parse(&errors, item);
     let sees = |what: &str, expr: &Expr, sees| names::check(&errors, what, expr, sees, &params, &declared);
     for param in &params {
@@ -102,8 +111,8 @@ pub fn check(arguments: TokenStream, item: &Item) -> Result<Kernel, syn::Error> 
         let [read, write, flops] = parts;
         Some([read?, write?, flops?])
     });
-    if let Some(error) = errors.finish() {
-        return Err(error);
+    if let Some(errors) = errors.finish() {
+        return Err(Mistakes { errors, functions });
     }
     let complete = (|| {
         let Head { module, entry, reference, cases, tolerance } = head;
@@ -128,7 +137,10 @@ pub fn check(arguments: TokenStream, item: &Item) -> Result<Kernel, syn::Error> 
             params: all_params.then_some(params)?,
         })
     })();
-    complete.ok_or_else(|| syn::Error::new_spanned(&item.sig.ident, "this declaration is incomplete"))
+    complete.ok_or_else(|| {
+        let errors = syn::Error::new_spanned(&item.sig.ident, "this declaration is incomplete");
+        Mistakes { errors, functions }
+    })
 }
 
 /// What a signature cannot have.
@@ -180,9 +192,9 @@ struct Head {
     tolerance: Option<f64>,
 }
 
-fn head(errors: &Errors, arguments: TokenStream) -> Head {
+fn head(errors: &Errors, arguments: TokenStream, span: Span) -> Head {
     let known = ["module", "entry", "reference", "cases", "tol"];
-    let mut keys = Keys::parse(errors, "kernel", Span::call_site(), arguments, &known);
+    let mut keys = Keys::parse(errors, "kernel", span, arguments, &known);
     let module = keys.required(errors, "module", "\"…\"").and_then(|expr| name(errors, "module", expr));
     let entry = keys.required(errors, "entry", "\"…\"").and_then(|expr| name(errors, "entry", expr));
     let reference =

@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Ident, Type, Visibility};
+use syn::{Expr, Ident, Type, Visibility};
 
 use crate::check::Kernel;
 use crate::names::total;
@@ -92,7 +92,7 @@ pub fn node_trait(
         }
     });
     let doc = format!("What can be changed in a captured node of [`{name}()`].");
-    quote! {
+    quote_spanned! {name.span()=>
         #[doc = #doc]
         #[allow(non_camel_case_types, dead_code)]
         #vis trait #node {
@@ -183,8 +183,16 @@ fn descriptor(kernel: &Kernel, marker: &Ident) -> TokenStream {
             slots: <#lowering as #k::KernelParam>::SLOTS,
         })
     });
+    let mut block_check = TokenStream::new();
     let block = if kernel.constant_block {
-        let sizes = kernel.block.iter().map(total);
+        let sizes: Vec<Expr> = kernel.block.iter().map(total).collect();
+        let span = kernel.block[0].span().join(kernel.block[2].span()).unwrap_or(kernel.block[0].span());
+        block_check = quote_spanned! {span=>
+            const _: () = ::core::assert!(
+                ::bitwalk::kernel::macro_support::block_fits([#(#sizes),*]),
+                "a device takes at most 1024 threads a block, 64 in z, and at least one",
+            );
+        };
         quote!(::core::option::Option::Some(#k::macro_support::constant_block([#(#sizes),*])))
     } else {
         quote!(::core::option::Option::None)
@@ -228,6 +236,7 @@ fn descriptor(kernel: &Kernel, marker: &Ident) -> TokenStream {
             static __REGISTERED: &#k::KernelDecl = &__DECL;
 
             #unique
+            #block_check
         };
     }
 }

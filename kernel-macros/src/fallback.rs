@@ -6,12 +6,14 @@ use quote::{ToTokens, quote};
 use syn::{FnArg, Ident, Pat, Type};
 
 use crate::ast::Item;
+use crate::check::Mistakes;
 use crate::expand::{constructor_signature, marker_name, marker_type, node_trait};
 use crate::param::Role;
 
 /// The errors and the items.
-pub fn fallback(item: &Item, errors: &syn::Error) -> TokenStream {
-    let errors = errors.to_compile_error();
+pub fn fallback(item: &Item, mistakes: &Mistakes) -> TokenStream {
+    let errors = mistakes.errors.to_compile_error();
+    let functions = &mistakes.functions;
     let (vis, name) = (&item.vis, &item.sig.ident);
     let marker = marker_name(name);
     let arguments: Vec<(&Ident, &Type)> = item.sig.inputs.iter().filter_map(named).collect();
@@ -55,6 +57,9 @@ pub fn fallback(item: &Item, errors: &syn::Error) -> TokenStream {
         #marker_type
         #node
         #node_impl
+        const _: () = {
+            #(let _ = #functions;)*
+        };
         impl ::bitwalk::kernel::Kernel for #marker {
             const DECL: &'static ::bitwalk::kernel::KernelDecl = ::core::panic!("the declaration does not compile");
         }

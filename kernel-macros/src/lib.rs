@@ -24,7 +24,7 @@ pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ast::Item);
     match check::check(arguments.into(), &item) {
         Ok(kernel) => expand::expand(&kernel),
-        Err(errors) => fallback::fallback(&item, &errors),
+        Err(mistakes) => fallback::fallback(&item, &mistakes),
     }
     .into()
 }

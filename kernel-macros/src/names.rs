@@ -21,11 +21,15 @@ pub enum Sees {
 }
 
 impl Sees {
-    fn words(self) -> &'static str {
-        match self {
-            Sees::Geometry => "the integer scalars",
-            Sees::Cost => "the integer scalars, buffers and tensors",
-        }
+    /// What `what` can use, and which of it there is.
+    fn words(self, what: &str, params: &[Param]) -> String {
+        let kinds = match self {
+            Sees::Geometry => "integer scalars",
+            Sees::Cost => "integer scalars, buffers and tensors",
+        };
+        let usable = quoted(params.iter().filter(|param| self.allows(&param.role)).map(|param| &param.name));
+        let usable = if usable.is_empty() { "it has none".to_owned() } else { usable };
+        format!("`{what}` can use its {kinds} ({usable})")
     }
 
     fn allows(self, role: &Role) -> bool {
@@ -91,27 +95,23 @@ impl<'ast> Visit<'ast> for Names<'_> {
 
     fn visit_expr_path(&mut self, path: &'ast ExprPath) {
         let Some(name) = path.path.get_ident() else { return };
-        let (what, words) = (self.what, self.sees.words());
+        let words = || self.sees.words(self.what, self.params);
         let Some(param) = self.params.iter().find(|param| param.name == *name) else {
             // Constants are upper-case, and the compiler finds them.
             let constant = name.to_string().starts_with(|c: char| c.is_ascii_uppercase());
             if !constant && !self.locals.contains(name) && !self.declared.contains(name) {
-                let usable = self.params.iter().filter(|param| self.sees.allows(&param.role));
-                let list = quoted(usable.map(|param| &param.name));
-                let have = if list.is_empty() { "of which there are none".to_owned() } else { list };
-                let message =
-                    format!("`{name}` is not an argument of this kernel: `{what}` can use {words}, {have}");
-                self.errors.at(name, message);
+                self.errors.at(name, format!("`{name}` is not an argument of this kernel: {}", words()));
             }
             return;
         };
         if !self.sees.allows(&param.role) {
-            let message = format!("`{name}` is {}: `{what}` can use {words}", param.role.noun());
-            self.errors.at(name, message);
+            self.errors.at(name, format!("`{name}` is {}: {}", param.role.noun(), words()));
         } else if self.sees == Sees::Geometry && matches!(param.role, Role::Scalar { class: Class::Node, .. })
         {
-            let message =
-                format!("`{name}` is a `#[node]` argument: `{what}` is fixed when the kernel is captured");
+            let message = format!(
+                "`{name}` is a `#[node]` argument, but `{}` is fixed when the kernel is captured",
+                self.what
+            );
             self.errors.at(name, message);
         }
     }

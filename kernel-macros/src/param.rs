@@ -36,9 +36,9 @@ pub enum Role {
     /// `&QTensor<Q>`.
     Tensor {
         /// `QTensor<Q>`, as written.
-        tensor: Type,
+        tensor: Box<Type>,
         /// `Q`.
-        format: Type,
+        format: Box<Type>,
     },
     /// `&Counter` or `&mut Counter`.
     Counter {
@@ -107,7 +107,8 @@ impl Role {
                         Some(Role::Slice { element: (*slice.elem).clone(), access })
                     }
                     tensor if last_segment(tensor)? == "QTensor" && !mutable => {
-                        Some(Role::Tensor { tensor: tensor.clone(), format: argument(tensor)?.clone() })
+                        let format = Box::new(argument(tensor)?.clone());
+                        Some(Role::Tensor { tensor: Box::new(tensor.clone()), format })
                     }
                     counter if last_segment(counter)? == "Counter" => {
                         Some(Role::Counter { counter: counter.clone(), mutable })
@@ -204,6 +205,11 @@ pub fn check(errors: &Errors, argument: &FnArg) -> Option<Param> {
     let role = Role::of(&typed.ty);
     if role.is_none() {
         errors.at(&typed.ty, format!("unsupported parameter type: {SUPPORTED}"));
+    }
+    if let Some(Role::Slice { element, .. } | Role::Optional { element }) = &role
+        && !may_be_element(element)
+    {
+        errors.at(element, "unsupported element type: a buffer holds integers of 8 to 64 bits, `f32`, `f64`, `f16`, `bf16` or `F8E4M3`");
     }
     let marks = Marks::parse(errors, &typed.attrs);
     // Without a role, whether an attribute fits or is missing is anybody's guess: the type is the mistake.
@@ -320,6 +326,13 @@ impl<'a> Marks<'a> {
         };
         (role, extent)
     }
+}
+
+/// Whether a type can be that of a buffer's elements, as far as can be told from how it is written.
+fn may_be_element(ty: &Type) -> bool {
+    let unsized_or_unlike = ["char", "bool", "str", "usize", "isize", "u128", "i128"];
+    matches!(plain(ty), Type::Path(_) | Type::Macro(_))
+        && !last_segment(plain(ty)).is_some_and(|name| unsized_or_unlike.iter().any(|no| name == no))
 }
 
 /// Takes a flag's attribute; true when it was there before.

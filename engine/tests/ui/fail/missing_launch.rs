@@ -1,0 +1,11 @@
+use bitwalk::kernel::kernel;
+
+#[path = "../support.rs"]
+mod support;
+use support::{cases, reference};
+
+#[kernel(module = "ui", entry = "copy", reference = reference, cases = cases, tol = 0.0)]
+#[cost(read = x.bytes(), write = y.bytes(), flops = 0)]
+pub fn copy(#[len(n)] x: &[f32], #[out] #[len(n)] y: &mut [f32], n: u32);
+
+fn main() {}

@@ -1,0 +1,6 @@
+use bitwalk::kernel::kernel;
+
+#[kernel(module = "ui", entry = "copy")]
+pub struct Copy;
+
+fn main() {}

@@ -1,0 +1,17 @@
+use bitwalk::kernel::kernel;
+
+#[path = "../support.rs"]
+mod support;
+use support::{cases, reference};
+use bitwalk::{device::Buffer, plan::PlanBuilder};
+
+#[kernel(module = "ui", entry = "copy", reference = reference, cases = cases, tol = 0.0)]
+#[launch(grid = (n.div_ceil(128), 1, 1), block = (128, 1, 1))]
+#[cost(read = x.bytes(), write = y.bytes(), flops = 0)]
+pub fn copy(#[len(n)] x: &[f32], #[out] #[len(n)] y: &mut [f32], #[step] n: u32);
+
+fn plan(plan: &mut PlanBuilder<'_>, x: &Buffer<f32>) {
+    let _ = plan.push("copy", copy(x, x, 1));
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+use bitwalk::kernel::kernel;
+
+#[path = "../support.rs"]
+mod support;
+use support::{cases, reference};
+
+#[kernel(module = "ui", entry = "copy", reference = reference, cases = cases, tol = 0.0)]
+#[launch(grids = (n.div_ceil(128), 1, 1), block = (128, 1, 1))]
+#[cost(read = x.bytes(), write = y.bytes(), flops = 0)]
+pub fn copy(#[len(n)] x: &[f32], #[out] #[len(n)] y: &mut [f32], n: u32);
+
+fn main() {}
