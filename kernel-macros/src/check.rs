@@ -33,6 +33,8 @@ pub struct Kernel {
     pub grid: [Expr; 3],
     /// Threads a block, by dimension.
     pub block: [Expr; 3],
+    /// Where the block is given.
+    pub block_span: Span,
     /// Whether the threads a block are the same for every launch.
     pub constant_block: bool,
     /// Dynamic shared memory, bytes.
@@ -90,19 +92,23 @@ pub fn check(arguments: TokenStream, item: &Item) -> Result<Kernel, Mistakes> {
     }
     let launch = below.launch.and_then(|mut keys| {
         let shared = keys.optional(&errors, "shared");
-        let grid = keys.required(&errors, "grid", "(x, y, z)").and_then(|expr| triple(&errors, "grid", expr));
+        let grid = keys
+            .required(&errors, "grid", "(x, y, z)")
+            .and_then(|expr| triple(&errors, "grid", expr).map(|(grid, _)| grid));
         let block =
             keys.required(&errors, "block", "(x, y, z)").and_then(|expr| triple(&errors, "block", expr));
+        let (block, block_span) = block.unzip();
         for (what, exprs) in [("grid", grid.as_ref()), ("block", block.as_ref())] {
             exprs.into_iter().flatten().for_each(|expr| sees(what, expr, Sees::Geometry));
         }
         shared.iter().for_each(|expr| sees("shared", expr, Sees::Geometry));
-        let constant_block = block.as_ref()?.iter().all(|expr| names::is_constant(expr, &declared));
-        if let Some(block) = &block {
-            block_size(&errors, block);
+        if let Some((block, span)) = block.as_ref().zip(block_span) {
+            block_size(&errors, block, span);
         }
         let (cooperative, dependent) = (keys.flag(&errors, "cooperative"), keys.flag(&errors, "dependent"));
-        Some((grid?, block?, constant_block, shared, cooperative, dependent))
+        let (grid, block) = (grid?, block?);
+        let constant_block = block.iter().all(|expr| names::is_constant(expr, &declared));
+        Some((grid, block, block_span?, constant_block, shared, cooperative, dependent))
     });
     let cost = below.cost.and_then(|mut keys| {
         let parts = [("read", "bytes"), ("write", "bytes"), ("flops", "operations")];
@@ -116,7 +122,7 @@ pub fn check(arguments: TokenStream, item: &Item) -> Result<Kernel, Mistakes> {
     }
     let complete = (|| {
         let Head { module, entry, reference, cases, tolerance } = head;
-        let (grid, block, constant_block, shared, cooperative, dependent) = launch?;
+        let (grid, block, block_span, constant_block, shared, cooperative, dependent) = launch?;
         Some(Kernel {
             attrs: below.attrs,
             docs: below.docs,
@@ -129,6 +135,7 @@ pub fn check(arguments: TokenStream, item: &Item) -> Result<Kernel, Mistakes> {
             tolerance: tolerance?,
             grid,
             block,
+            block_span,
             constant_block,
             shared,
             cooperative,
@@ -312,19 +319,20 @@ fn keys(errors: &Errors, attribute: &'static str, attr: &Attribute, known: &[&st
     Keys::parse(errors, attribute, span, tokens, known)
 }
 
-/// The three numbers of a grid or a block.
-fn triple(errors: &Errors, what: &str, expr: Expr) -> Option<[Expr; 3]> {
+/// The three numbers of a grid or a block, and where they stand.
+fn triple(errors: &Errors, what: &str, expr: Expr) -> Option<([Expr; 3], Span)> {
     let message = format!("`{what}` is three numbers: `{what} = (x, y, z)`");
     let Expr::Tuple(tuple) = expr else {
         errors.at(expr, message);
         return None;
     };
     let parts: Vec<Expr> = tuple.elems.iter().cloned().collect();
-    parts.try_into().map_err(|_| errors.at(&tuple, message)).ok()
+    let parts = parts.try_into().map_err(|_| errors.at(&tuple, message)).ok()?;
+    Some((parts, tuple.paren_token.span.join()))
 }
 
 /// Rejects a block of literals that no device can launch.
-fn block_size(errors: &Errors, block: &[Expr; 3]) {
+fn block_size(errors: &Errors, block: &[Expr; 3], span: Span) {
     let literal = |expr: &Expr| match expr {
         Expr::Lit(lit) => match &lit.lit {
             Lit::Int(number) => number.base10_parse::<u64>().ok(),
@@ -350,8 +358,6 @@ fn block_size(errors: &Errors, block: &[Expr; 3]) {
     if let [Some(x), Some(y), Some(z)] = sizes
         && x * y * z > 1024
     {
-        let [x_expr, y_expr, z_expr] = block;
-        let message = format!("a block of {} threads: a device takes at most 1024", x * y * z);
-        errors.at(quote::quote!(#x_expr, #y_expr, #z_expr), message);
+        errors.at_span(span, format!("a block of {} threads: a device takes at most 1024", x * y * z));
     }
 }

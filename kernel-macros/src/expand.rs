@@ -186,7 +186,7 @@ fn descriptor(kernel: &Kernel, marker: &Ident) -> TokenStream {
     let mut block_check = TokenStream::new();
     let block = if kernel.constant_block {
         let sizes: Vec<Expr> = kernel.block.iter().map(total).collect();
-        let span = kernel.block[0].span().join(kernel.block[2].span()).unwrap_or(kernel.block[0].span());
+        let span = kernel.block_span;
         block_check = quote_spanned! {span=>
             const _: () = ::core::assert!(
                 ::bitwalk::kernel::macro_support::block_fits([#(#sizes),*]),

@@ -17,9 +17,10 @@ pub fn fallback(item: &Item, mistakes: &Mistakes) -> TokenStream {
     let (vis, name) = (&item.vis, &item.sig.ident);
     let marker = marker_name(name);
     let arguments: Vec<(&Ident, &Type)> = item.sig.inputs.iter().filter_map(named).collect();
-    let bound = arguments
-        .iter()
-        .map(|(name, ty)| (*name, Role::of(ty).map_or_else(|| ty.to_token_stream(), |role| role.bound())));
+    let bound = arguments.iter().map(|(name, ty)| {
+        let role = Role::of(ty).filter(|role| role.wrong_element().is_none());
+        (*name, role.map_or_else(|| ty.to_token_stream(), |role| role.bound()))
+    });
     let signature =
         constructor_signature(vis, name, bound, item.sig.inputs.iter().any(|input| marked(input, "step")));
     let scalars: Vec<(&Ident, &Type)> =

@@ -133,6 +133,15 @@ impl Role {
         }
     }
 
+    /// The element type, if no buffer can have it as far as can be told from how it is written.
+    pub fn wrong_element(&self) -> Option<&Type> {
+        let (Role::Slice { element, .. } | Role::Optional { element }) = self else { return None };
+        let wrong = ["char", "bool", "str", "usize", "isize", "u128", "i128"];
+        let path = matches!(plain(element), Type::Path(_) | Type::Macro(_));
+        let known = last_segment(plain(element)).is_some_and(|name| wrong.iter().any(|wrong| name == wrong));
+        (!path || known).then_some(element)
+    }
+
     /// For messages.
     pub fn noun(&self) -> &'static str {
         match self {
@@ -206,9 +215,7 @@ pub fn check(errors: &Errors, argument: &FnArg) -> Option<Param> {
     if role.is_none() {
         errors.at(&typed.ty, format!("unsupported parameter type: {SUPPORTED}"));
     }
-    if let Some(Role::Slice { element, .. } | Role::Optional { element }) = &role
-        && !may_be_element(element)
-    {
+    if let Some(element) = role.as_ref().and_then(Role::wrong_element) {
         errors.at(element, "unsupported element type: a buffer holds integers of 8 to 64 bits, `f32`, `f64`, `f16`, `bf16` or `F8E4M3`");
     }
     let marks = Marks::parse(errors, &typed.attrs);
@@ -326,13 +333,6 @@ impl<'a> Marks<'a> {
         };
         (role, extent)
     }
-}
-
-/// Whether a type can be that of a buffer's elements, as far as can be told from how it is written.
-fn may_be_element(ty: &Type) -> bool {
-    let unsized_or_unlike = ["char", "bool", "str", "usize", "isize", "u128", "i128"];
-    matches!(plain(ty), Type::Path(_) | Type::Macro(_))
-        && !last_segment(plain(ty)).is_some_and(|name| unsized_or_unlike.iter().any(|no| name == no))
 }
 
 /// Takes a flag's attribute; true when it was there before.

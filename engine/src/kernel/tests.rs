@@ -4,8 +4,9 @@ use half::f16;
 use ptx_sim::system::{System, SystemConfig};
 
 use super::{
-    Case, Cost, Counter, EagerLaunch, HostArg, HostTensor, Kernel, Launch, ParamKind, ParamShape, Q4_1, Q8_0,
-    QTensor, RawTensor, ScalarType, ScalarValue, Scalars, SlotClass, TensorFormat, by_name, kernel,
+    Case, Cost, Counter, EagerLaunch, HostArg, HostTensor, KERNELS, Kernel, Launch, ParamKind, ParamShape,
+    Q4_1, Q8_0, QTensor, RawTensor, ScalarType, ScalarValue, Scalars, SlotClass, TensorFormat, by_name,
+    kernel,
 };
 use crate::device::{Access, Buffer, Device};
 
@@ -327,4 +328,19 @@ fn declarations_can_be_stamped_out() {
     let error = RawTensor::new(TensorFormat::Q4_1, 2, 64, w.raw().planes()).unwrap_err();
     assert_eq!(error, "plane dm holds 4 bytes, not 16");
     let _ = copy_f16_q4_1;
+}
+
+/// Two declarations of one entry in one crate do not compile; this one sees all crates that are linked here, and names
+/// too, by which reports and `by_name` find a kernel.
+#[test]
+fn names_and_entries_are_unique() {
+    let mut names: Vec<&str> = KERNELS.iter().map(|decl| decl.name).collect();
+    let mut entries: Vec<(&str, &str)> = KERNELS.iter().map(|decl| (decl.module, decl.entry)).collect();
+    let count = names.len();
+    assert!(count > 4, "{count} kernels are registered");
+    names.sort_unstable();
+    names.dedup();
+    entries.sort_unstable();
+    entries.dedup();
+    assert_eq!((names.len(), entries.len()), (count, count));
 }
