@@ -22,6 +22,8 @@ mod event;
 mod graph;
 mod host;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use event::Event;
 pub use graph::{Graph, GraphExec, KernelLaunch, Node, Operation, Place, Schedule};
