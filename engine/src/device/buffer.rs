@@ -369,7 +369,7 @@ impl RawBuffer {
     /// [`DeviceError::BadLength`] when start or size is no multiple of `T`'s size.
     pub fn typed<T: Element>(self) -> Result<Buffer<T>> {
         let element_bytes = size_of::<T>();
-        if self.offset % element_bytes != 0 || self.bytes % element_bytes != 0 {
+        if !self.offset.is_multiple_of(element_bytes) || !self.bytes.is_multiple_of(element_bytes) {
             let name = self.slot.name.clone();
             return Err(DeviceError::BadLength { name, len: self.bytes / element_bytes, element_bytes });
         }

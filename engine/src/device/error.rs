@@ -104,12 +104,10 @@ pub enum DeviceError {
         len: usize,
     },
     /// Objects of different devices in one operation that needs one device.
-    #[error("{what} `{name}` belongs to {have}, not to {want}")]
+    #[error("{what} belongs to {have}, not to {want}")]
     WrongDevice {
-        /// Kind of object: buffer, function, event, stream …
-        what: &'static str,
-        /// Its name.
-        name: String,
+        /// The object: kind and name.
+        what: String,
         /// The device it belongs to.
         have: String,
         /// The device it was used with.
@@ -148,16 +146,12 @@ pub enum DeviceError {
         available: Vec<String>,
     },
     /// What the driver says of a function's parameters differs from the PTX.
-    #[error("kernel `{kernel}`: the driver reports {found} for {what}, the PTX says {expected}")]
+    #[error("kernel `{kernel}`, {what}")]
     AbiMismatch {
         /// The entry.
         kernel: String,
-        /// What differs.
+        /// What differs: the PTX's value and the driver's.
         what: String,
-        /// The PTX's value.
-        expected: String,
-        /// The driver's value.
-        found: String,
     },
     /// A launch configuration that the kernel or the device cannot take.
     #[error("launch of `{kernel}`: {reason}")]

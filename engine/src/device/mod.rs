@@ -337,7 +337,7 @@ impl Device {
 
     fn wrong_device(&self, other: &Device, what: &'static str, name: &str) -> DeviceError {
         let (have, want) = (other.to_string(), self.to_string());
-        DeviceError::WrongDevice { what, name: name.to_owned(), have, want }
+        DeviceError::WrongDevice { what: format!("{what} `{name}`"), have, want }
     }
 }
 

@@ -117,10 +117,8 @@ impl CudaBackend {
         let attribute = |attribute| -> Result<u32> {
             let mut value = 0;
             // SAFETY: `value` is valid for the write.
-            self.check(
-                unsafe { cuFuncGetAttribute(&mut value, attribute, function) },
-                "ask for a function's attribute",
-            )?;
+            let result = unsafe { cuFuncGetAttribute(&mut value, attribute, function) };
+            self.check(result, "ask for a function's attribute")?;
             Ok(u32::try_from(value).unwrap_or(0))
         };
         let threads = attribute(CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
@@ -134,8 +132,9 @@ impl CudaBackend {
 
     /// Compares every parameter's offset and size with the driver's, and that it has no more of them.
     fn compare_params(&self, function: CUfunction, info: &FunctionInfo) -> Result<usize> {
-        let mismatch = |what: String, expected: String, found: String| {
-            Err(DeviceError::AbiMismatch { kernel: info.name.clone(), what, expected, found })
+        let mismatch = |index: usize, expected: String, found: String| {
+            let what = format!("parameter {index}: the PTX says {expected}, the driver {found}");
+            Err(DeviceError::AbiMismatch { kernel: info.name.clone(), what })
         };
         let ask = |index: usize| {
             let (mut offset, mut size) = (0, 0);
@@ -143,21 +142,17 @@ impl CudaBackend {
             let result = unsafe { cuFuncGetParamInfo(function, index, &mut offset, &mut size) };
             (result == SUCCESS).then_some((offset, size))
         };
+        let words = |(offset, size): (usize, usize)| format!("{size} bytes at offset {offset}");
         for (index, param) in info.params.iter().enumerate() {
-            let what = format!("offset and size of parameter {index}");
             let expected = (param.offset, param.size);
             match ask(index) {
                 Some(found) if found == expected => {}
-                Some(found) => return mismatch(what, format!("{expected:?}"), format!("{found:?}")),
-                None => return mismatch(what, format!("{expected:?}"), last_failure().text),
+                Some(found) => return mismatch(index, words(expected), words(found)),
+                None => return mismatch(index, words(expected), last_failure().text),
             }
         }
         match ask(info.params.len()) {
-            Some(found) => mismatch(
-                format!("parameter {}", info.params.len()),
-                "no such parameter".to_owned(),
-                format!("offset and size {found:?}"),
-            ),
+            Some(found) => mismatch(info.params.len(), "that there is none".to_owned(), words(found)),
             None => Ok(info.params.len()),
         }
     }

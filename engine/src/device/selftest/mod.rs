@@ -85,6 +85,7 @@ impl From<CaptureError> for Stop {
 }
 
 type Checked = Result<String, Stop>;
+type CheckFn = fn(&Bench) -> Checked;
 
 /// Fails the check unless the condition holds.
 macro_rules! ensure {
@@ -97,7 +98,7 @@ macro_rules! ensure {
 use ensure;
 
 /// The checks, by name.
-const CHECKS: [(&str, fn(&Bench) -> Checked); 21] = [
+const CHECKS: [(&str, CheckFn); 21] = [
     ("round trips", memory::round_trips),
     ("transfers counted", memory::transfers_counted),
     ("lengths and slices refused", memory::lengths_refused),
