@@ -24,6 +24,7 @@ template <uint32_t WEIGHTS_A_VECTOR>
 struct FloatPlane {
   static constexpr uint32_t LANES = 32;
   static constexpr uint32_t WEIGHTS = WEIGHTS_A_VECTOR;
+  static constexpr uint32_t VECTORS = 8;  // in a step, of all rows of a lane
   static constexpr bool SUMS = false;
   using Input = FloatInput;
   using Raw = uint4;
@@ -124,6 +125,7 @@ __device__ __forceinline__ void nibble_products(uint32_t word, float4 low, float
 struct Q8_0Base {
   static constexpr uint32_t LANES = 16;
   static constexpr uint32_t WEIGHTS = 16;
+  static constexpr uint32_t VECTORS = 4;
   static constexpr bool SUMS = false;
   using Cursor = ScaledCursor<uint16_t>;
   struct Planes {
@@ -210,6 +212,7 @@ template <class Scale>
 struct Q4Base {
   static constexpr uint32_t LANES = 8;
   static constexpr uint32_t WEIGHTS = 32;
+  static constexpr uint32_t VECTORS = 4;
   using Cursor = ScaledCursor<Scale>;
   struct Planes {
     const uint8_t* qs;

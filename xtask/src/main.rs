@@ -3,6 +3,7 @@
 mod dist;
 mod fixture;
 mod model;
+mod new_kernel;
 mod ptx;
 mod test;
 
@@ -28,6 +29,8 @@ enum Verb {
     Model(model::Args),
     /// Pack one folder to copy to a GPU host that has no Rust
     Dist(dist::Args),
+    /// Write the body, declaration, reference and cases of a new kernel, ready to be changed
+    NewKernel(new_kernel::Args),
     /// Compile kernels-ptx/src/*.cu to the PTX that is checked in, or prove with --check that it is up to date
     Ptx(ptx::Args),
     /// Count the opcodes of the checked-in PTX: what the simulated device must execute
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Fixture(args) => fixture::run(&args),
         Verb::Model(args) => model::run(&args),
         Verb::Dist(args) => dist::run(&args),
+        Verb::NewKernel(args) => new_kernel::run(&args),
         Verb::Ptx(args) => ptx::run(&args),
         Verb::PtxCensus(args) => ptx::census(&args),
     };

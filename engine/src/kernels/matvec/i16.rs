@@ -1,9 +1,12 @@
 //! Linear layers of the `i16` program: activations are int16 with a float32 scale for each block of 32, inner products
 //! of a block are exact integers.
 
-use super::{BLOCK_SHAPES, MODEL_PAIRS, MODEL_SHAPES, blocks, shapes, threads};
+use super::{BLOCK_SHAPES, MODEL_PAIRS, MODEL_SHAPES, blocks, shapes, staged};
 use crate::kernel::{Case, Fill, HostTensor, Q4_0, Q4_1, Q8_0, QTensor, kernel};
 use crate::kernels::activation::swiglu_value;
+
+/// Bytes of 32 staged activations: int16s, their scale, their sum and padding.
+const INT16_STAGE: u64 = 80;
 
 fn dot(row: &[f32], xq: &[i16], xs: &[f32]) -> f64 {
     let block = |(row, (xq, &xs)): (&[f32], (&[i16], &f32))| -> f64 {
@@ -50,7 +53,7 @@ macro_rules! declare {
         /// `y[r] = (residual[r] +) Σ_c w[r, c] · xq[c] · xs[c / 32]`, each 16-byte vector's integer sum exact (dp2a),
         /// then as in `matvec`.
         #[kernel(module = "matvec_i16", entry = $entry, reference = reference, cases = cases, tol = 2e-6)]
-        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (threads(rows, $lanes), 1, 1))]
+        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (256, 1, 1), shared = staged(cols, INT16_STAGE))]
         #[cost(read = w.bytes() + xq.bytes() + xs.bytes() + residual.bytes(), write = y.bytes(), flops = 2 * rows * cols)]
         pub fn $name(
             #[shape(rows, cols)] w: &QTensor<$format>,
@@ -77,7 +80,7 @@ macro_rules! declare_swiglu {
         /// `y[r] = silu(w[r] · x) · (w[rows + r] · x)` for `x = xq · xs`. The sums have the bits of the `matvec_i16` of
         /// the same format.
         #[kernel(module = "matvec_i16", entry = $entry, reference = swiglu_reference, cases = pairs, tol = 2e-6)]
-        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (threads(rows, $lanes), 1, 1))]
+        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (256, 1, 1), shared = staged(cols, INT16_STAGE))]
         #[cost(read = w.bytes() + xq.bytes() + xs.bytes(), write = y.bytes(), flops = 4 * rows * cols)]
         pub fn $name(
             #[shape(2 * rows, cols)] w: &QTensor<$format>,

@@ -8,20 +8,19 @@ pub use i16::*;
 use super::activation::swiglu_value;
 use crate::kernel::{BF16, Case, F16, F32, HostTensor, Q4_0, Q4_1, Q8_0, QTensor, kernel};
 
-/// Threads a block, for `lanes` lanes a row: large blocks share the staged activations among more rows, but a small
-/// matrix must still reach every multiprocessor.
-fn threads(rows: u64, lanes: u64) -> u64 {
-    let warps = rows.saturating_mul(lanes).div_ceil(32);
-    match warps {
-        0..2112 => 64, // fewer than 8 blocks of 64 threads for each of 132 multiprocessors
-        2112..8448 => 128,
-        _ => 256,
-    }
+/// Threads a block: eight warps share the staged activations, which pays even where that leaves multiprocessors idle.
+const THREADS: u64 = 256;
+/// Bytes of 32 staged activations: floats, their sum and padding.
+const FLOAT_STAGE: u64 = 144;
+
+/// Blocks that cover `rows` of `lanes` lanes each.
+fn blocks(rows: u64, lanes: u64) -> u64 {
+    rows.div_ceil(THREADS / lanes)
 }
 
-/// Blocks that cover `rows`.
-fn blocks(rows: u64, lanes: u64) -> u64 {
-    rows.div_ceil(threads(rows, lanes) / lanes)
+/// Bytes of staged activations: whole turns of 256 columns, at most a chunk of 8192.
+fn staged(cols: u64, stage: u64) -> u64 {
+    cols.div_ceil(256).min(32) * 8 * stage
 }
 
 fn dot(row: &[f32], x: &[f32]) -> f64 {
@@ -40,12 +39,12 @@ fn swiglu_reference(w: &HostTensor, x: &[f32], y: &mut [f64], rows: u32, _cols: 
     }
 }
 
-/// `(rows, cols)`: one row, odd rows, a ragged last step, past one chunk of 2048 columns, past one block.
+/// `(rows, cols)`: one row, odd rows, ragged last steps, past one block of rows, past a chunk of 8192 columns.
 const FLOAT_SHAPES: [(u32, u32); 9] =
-    [(1, 8), (3, 24), (5, 96), (33, 128), (67, 576), (7, 1032), (9, 2048), (6, 2056), (3, 4104)];
+    [(1, 8), (3, 24), (5, 96), (33, 128), (67, 576), (7, 2056), (9, 2048), (6, 4104), (3, 8200)];
 /// The same for formats of blocks of 32.
 const BLOCK_SHAPES: [(u32, u32); 9] =
-    [(1, 32), (3, 64), (5, 96), (33, 256), (67, 576), (131, 288), (9, 2048), (7, 2080), (6, 4128)];
+    [(1, 32), (3, 64), (5, 96), (33, 256), (67, 576), (131, 288), (9, 2048), (7, 2080), (6, 8224)];
 /// `(rows, cols)` of real models: SmolLM2-135M, Llama-3.2-1B, Llama-3-8B.
 const MODEL_SHAPES: [(u32, u32); 8] = [
     (960, 576),
@@ -98,7 +97,7 @@ macro_rules! declare {
         /// The tolerance: a lane's chain of m = cols / lanes products errs by about 2⁻²⁵·√m of its size, and outputs of
         /// a single row may be small against their terms.
         #[kernel(module = "matvec", entry = $entry, reference = reference, cases = $cases, tol = 2e-6)]
-        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (threads(rows, $lanes), 1, 1))]
+        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE))]
         #[cost(read = w.bytes() + x.bytes() + residual.bytes(), write = y.bytes(), flops = 2 * rows * cols)]
         pub fn $name(
             #[shape(rows, cols)] w: &QTensor<$format>,
@@ -127,7 +126,7 @@ macro_rules! declare_swiglu {
         /// `y[r] = silu(w[r] · x) · (w[rows + r] · x)`: gate and up projections, stacked, and the activation. The sums
         /// have the bits of the `matvec` of the same format.
         #[kernel(module = "matvec", entry = $entry, reference = swiglu_reference, cases = $cases, tol = 2e-6)]
-        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (threads(rows, $lanes), 1, 1))]
+        #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE))]
         #[cost(read = w.bytes() + x.bytes(), write = y.bytes(), flops = 4 * rows * cols)]
         pub fn $name(
             #[shape(2 * rows, cols)] w: &QTensor<$format>,
