@@ -19,11 +19,14 @@ struct Cli {
 enum Command {
     /// Show what is in a model file: sizes, formats, tensors, metadata
     Inspect(commands::inspect::Args),
+    /// Write the logits of a prompt and of greedy steps after it to a safetensors file
+    Logits(commands::logits::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Logits(args) => commands::logits::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

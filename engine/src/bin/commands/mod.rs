@@ -1,3 +1,4 @@
 //! The subcommands, one a module.
 
 pub mod inspect;
+pub mod logits;
