@@ -1,3 +1,35 @@
 //! bitwalk's gates: two runs compared bit for bit, each proving that it ran.
+//!
+//! A gate reports what it compared and what differed; it cannot declare itself passed ([`Report::finish`] does, and a
+//! gate that compared nothing fails). Each gate names faults that are planted to see it fail ([`Tooth`]); one without a
+//! tooth does not compile into [`GATES`].
 
+pub mod cli;
+mod context;
+mod determinism;
+mod device;
+mod gate;
+pub mod graph_decode;
+mod kernel_check;
 pub mod oracle;
+mod oracle_gate;
+mod outcome;
+mod parity;
+mod ptx_fault;
+mod reference;
+pub mod runs;
+
+pub use context::{FIXTURE, GateContext, find_file, model_file};
+pub use gate::{Bite, Entry, Gate, Tooth};
+pub use outcome::{Count, Need, Outcome, Report, Skip};
+
+/// Every gate, in the order in which they run: what the later ones stand on first.
+pub static GATES: &[Entry] = &[
+    Entry::of::<device::DeviceGate>(),
+    Entry::of::<kernel_check::KernelCheck>(),
+    Entry::of::<oracle_gate::OracleGate>(),
+    Entry::of::<reference::Reference>(),
+    Entry::of::<determinism::Determinism>(),
+    Entry::of::<graph_decode::GraphDecode>(),
+    Entry::of::<parity::Parity>(),
+];

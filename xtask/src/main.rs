@@ -2,6 +2,7 @@
 
 mod dist;
 mod fixture;
+mod gate;
 mod model;
 mod new_kernel;
 mod ptx;
@@ -21,6 +22,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Run every gate (the default), the named ones, or with --teeth their planted faults
+    Gate(gate::Args),
     /// Formatting, lints, every test and the gates on the simulated device
     Test(test::Args),
     /// Make gates/fixtures/tiny-llama.gguf and its golden data (or, with --check, prove that they are up to date)
@@ -39,6 +42,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
+        Verb::Gate(args) => gate::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Fixture(args) => fixture::run(&args),
         Verb::Model(args) => model::run(&args),
@@ -49,6 +53,6 @@ fn main() -> ExitCode {
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
-        ExitCode::FAILURE
+        gate::exit_code(&error)
     })
 }

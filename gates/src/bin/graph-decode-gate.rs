@@ -1,0 +1,68 @@
+//! `graph-decode-gate MODEL [P] [N] [bench]`: the `graph-decode` gate on one model.
+//!
+//! Exit codes: 0 passed, 1 failed, 2 arguments that do not parse.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bitwalk::device::DeviceSpec;
+use bitwalk_gates::cli::{Usage, exit_code};
+use bitwalk_gates::graph_decode::{Arguments, run_arguments};
+use bitwalk_gates::{GateContext, Outcome, Report};
+
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        eprintln!("graph-decode-gate: {error:#}");
+        exit_code(&error)
+    })
+}
+
+fn run() -> Result<ExitCode> {
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let device = device(&mut args)?;
+    let arguments = Arguments::parse(&args)?;
+    let cx = GateContext::new(device);
+    println!("device {}", cx.open()?.opened_because());
+    let mut report = Report::new(true);
+    if let Err(error) = run_arguments(&cx, &arguments, &mut report) {
+        if error.is::<Usage>() {
+            return Err(error);
+        }
+        report.fail(format!("{error:#}"));
+    }
+    Ok(match report.finish(&[]) {
+        Outcome::Pass { compared } => {
+            for count in compared {
+                println!("compared {} {}", count.compared, count.what);
+            }
+            println!("PASS");
+            ExitCode::SUCCESS
+        }
+        Outcome::Fail { reasons } => {
+            reasons.iter().for_each(|reason| println!("{reason}"));
+            println!("FAIL");
+            ExitCode::FAILURE
+        }
+        Outcome::Skipped { why } => {
+            println!("SKIPPED: {why}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Takes `--device D` out of the arguments; without it `BITWALK_DEVICE` chooses.
+fn device(args: &mut Vec<String>) -> Result<DeviceSpec> {
+    let usage = |error: String| Usage(format!("--device: {error}"));
+    let text = match args.iter().position(|word| word == "--device") {
+        Some(at) if at + 1 < args.len() => {
+            args.remove(at);
+            args.remove(at)
+        }
+        Some(_) => return Err(usage("it wants a value".to_owned()).into()),
+        None => match std::env::var("BITWALK_DEVICE") {
+            Ok(text) => text,
+            Err(_) => return Ok(DeviceSpec::Auto),
+        },
+    };
+    text.parse().map_err(|error: bitwalk::device::ParseDeviceSpecError| usage(error.to_string()).into())
+}

@@ -1,0 +1,133 @@
+//! `kernel-check`: every declared kernel against its float64 reference, over its sweep of shapes.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use bitwalk::device::{Device, DeviceKind, Module};
+use bitwalk::kernel::check::check_kernel;
+use bitwalk::kernel::{KERNELS, KernelDecl, by_name};
+use bitwalk_kernels::Arch;
+
+use crate::context::{GateContext, simulated, targets};
+use crate::gate::{Gate, Tooth};
+use crate::outcome::Report;
+use crate::ptx_fault::PtxFault;
+
+/// The gate.
+#[derive(Debug)]
+pub struct KernelCheck;
+
+impl Gate for KernelCheck {
+    const NAME: &'static str = "kernel-check";
+    const PROVES: &'static str =
+        "every kernel computes what its float64 reference says, all of it and nothing beside it";
+    const ARGUMENTS: &'static str = "KERNEL…   the kernels to check (all)";
+    const TEETH: &'static [Tooth] = &[
+        Tooth {
+            fault: "an off-by-one bound: the last row is left out",
+            must_say: "argument `y`",
+            bite: |cx, report| {
+                bite(&cx.open()?, report, "matvec_q8_0", PtxFault::OffByOne { scalar: "rows", by: -1 })
+            },
+        },
+        Tooth {
+            fault: "an off-by-one bound: one row too many",
+            must_say: "matvec_q8_0",
+            // Out of bounds for real, so on the simulated device only.
+            bite: |_, report| {
+                bite(
+                    &simulated(0, None)?,
+                    report,
+                    "matvec_q8_0",
+                    PtxFault::OffByOne { scalar: "rows", by: 1 },
+                )
+            },
+        },
+        Tooth {
+            fault: "swapped arguments: the norm reads its weights as its input",
+            must_say: "argument `y`",
+            bite: |cx, report| bite(&cx.open()?, report, "rms_norm", PtxFault::Swapped("x", "weight")),
+        },
+        Tooth {
+            fault: "no kernel to check",
+            must_say: "compared no kernels",
+            bite: |cx, report| check(cx, &cx.open()?, report, Arch::Compute80, &[]),
+        },
+    ];
+
+    fn run(cx: &GateContext, report: &mut Report) -> Result<()> {
+        let mut decls: Vec<&'static KernelDecl> = match &cx.args[..] {
+            [] => KERNELS.iter().copied().filter(|decl| !decl.module.starts_with("test_")).collect(),
+            names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
+        };
+        decls.sort_by_key(|decl| decl.name);
+        let device = cx.open()?;
+        for arch in targets(&device) {
+            check(cx, &device, report, arch, &decls)?;
+        }
+        Ok(())
+    }
+}
+
+fn named(name: &str) -> Result<&'static KernelDecl> {
+    by_name(name).with_context(|| format!("no kernel is called {name}"))
+}
+
+fn check(
+    cx: &GateContext,
+    device: &Device,
+    report: &mut Report,
+    arch: Arch,
+    decls: &[&'static KernelDecl],
+) -> Result<()> {
+    let mut modules: BTreeMap<&str, Module> = BTreeMap::new();
+    for ptx in bitwalk_kernels::modules(arch) {
+        modules.insert(ptx.name, device.load_module(ptx.name, ptx.text)?);
+    }
+    let (mut cases, mut elements, mut skipped) = (0, 0, 0);
+    let mut nearest = (0.0, "");
+    let bar = cx.bar(decls.len(), &format!("{device}, {}", arch.name()));
+    for decl in decls {
+        bar.set_message(decl.name);
+        let module = modules.get(decl.module).with_context(|| format!("no module {}", decl.module))?;
+        match check_kernel(decl, device, &module.function(decl.entry)?) {
+            Ok(found) => {
+                (cases, elements, skipped) =
+                    (cases + found.cases, elements + found.elements, skipped + found.skipped);
+                if found.tolerance > 0.0 && found.worst / found.tolerance > nearest.0 {
+                    nearest = (found.worst / found.tolerance, decl.name);
+                }
+            }
+            // With its causes: the device's own words are among them.
+            Err(failure) => report.fail(format!("{}: {:#}", arch.name(), anyhow::Error::from(failure))),
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    report.compared("kernels", decls.len() as u64);
+    report.compared("elements", elements);
+    report.note(format!(
+        "{device}, {}: {} kernels, {cases} cases, {elements} elements; nearest to its tolerance is {} at {:.0} %",
+        arch.name(),
+        decls.len(),
+        nearest.1,
+        nearest.0 * 100.0
+    ));
+    if skipped > 0 && device.info().kind == DeviceKind::Sim {
+        report.note(format!("{skipped} cases of real models' sizes are left to CUDA devices"));
+    }
+    Ok(())
+}
+
+fn bite(device: &Device, report: &mut Report, kernel: &str, fault: PtxFault) -> Result<()> {
+    let decl = named(kernel)?;
+    let ptx = bitwalk_kernels::modules(Arch::Compute80).iter().find(|ptx| ptx.name == decl.module);
+    let ptx = ptx.with_context(|| format!("no module {}", decl.module))?;
+    let text = fault.plant(decl, ptx.text)?;
+    let module = device.load_module(ptx.name, &text)?;
+    match check_kernel(decl, device, &module.function(decl.entry)?) {
+        Ok(found) => report.compared("elements", found.elements),
+        Err(failure) => report.fail(format!("{:#}", anyhow::Error::from(failure))),
+    }
+    Ok(())
+}

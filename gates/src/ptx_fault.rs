@@ -1,0 +1,91 @@
+//! Faults planted in PTX text, in memory: a kernel that reads another bound, or other arguments, than its caller gave.
+//!
+//! They are edits of the entry's parameter loads, so that they mean the same whatever the compiler made of the body.
+
+use anyhow::{Context, Result, ensure};
+use bitwalk::kernel::KernelDecl;
+
+/// A fault in one kernel.
+#[derive(Debug, Clone, Copy)]
+pub enum PtxFault {
+    /// The kernel sees this integer scalar one larger or smaller than it is.
+    OffByOne {
+        /// The scalar's name in the declaration.
+        scalar: &'static str,
+        /// What is added.
+        by: i32,
+    },
+    /// The kernel takes each of two parameters (by C name) for the other.
+    Swapped(&'static str, &'static str),
+    /// The entry declares a 32-bit scalar with 64 bits.
+    Widened(&'static str),
+    /// The entry lacks its last parameter.
+    Dropped,
+}
+
+impl PtxFault {
+    /// The text with the fault planted in the entry of `decl`.
+    ///
+    /// # Errors
+    /// If there is no place for it: the kernel has no such parameter, or the text does not load it.
+    pub fn plant(self, decl: &KernelDecl, text: &str) -> Result<String> {
+        let label = |name: &str| -> Result<String> {
+            let index = decl.slots().position(|(slot, _)| slot == name);
+            let index = index.with_context(|| format!("kernel {} has no parameter {name}", decl.name))?;
+            Ok(format!("{}_param_{index}", decl.entry))
+        };
+        let mut planted = 0;
+        let mut lines: Vec<String> = Vec::new();
+        match self {
+            PtxFault::OffByOne { scalar, by } => {
+                let load = format!("[{}]", label(scalar)?);
+                for line in text.lines() {
+                    lines.push(line.to_owned());
+                    if line.contains("ld.param") && line.contains(&load) {
+                        let register = line.split_whitespace().find(|word| word.starts_with('%'));
+                        let register =
+                            register.context("a parameter load without a register")?.trim_end_matches(',');
+                        lines.push(format!("\tadd.s32 \t{register}, {register}, {by};"));
+                        planted += 1;
+                    }
+                }
+            }
+            PtxFault::Swapped(a, b) => {
+                let (a, b) = (format!("[{}]", label(a)?), format!("[{}]", label(b)?));
+                for line in text.lines() {
+                    let (from, to) = if line.contains(&a) { (&a, &b) } else { (&b, &a) };
+                    planted += usize::from(line.contains(from.as_str()));
+                    lines.push(line.replace(from.as_str(), to));
+                }
+                ensure!(planted != 1, "only one of the two parameters is loaded");
+            }
+            PtxFault::Widened(scalar) => {
+                let label = label(scalar)?;
+                for line in text.lines() {
+                    let declares = line.trim().trim_end_matches(',') == format!(".param .u32 {label}");
+                    planted += usize::from(declares);
+                    lines.push(if declares { line.replace(".u32", ".u64") } else { line.to_owned() });
+                }
+            }
+            PtxFault::Dropped => {
+                let last = format!("{}_param_{}", decl.entry, decl.slots().count() - 1);
+                for line in text.lines() {
+                    if line.contains(".param") && !line.contains("ld.param") && line.trim().ends_with(&last) {
+                        // The comma before it goes too.
+                        if let Some(before) = lines.last_mut() {
+                            *before = before.trim_end_matches(',').to_owned();
+                        }
+                        planted += 1;
+                    } else if line.contains("ld.param") && line.contains(&format!("[{last}]")) {
+                        // Nothing may name what is gone; the register keeps whatever it has.
+                        lines.push(String::new());
+                    } else {
+                        lines.push(line.to_owned());
+                    }
+                }
+            }
+        }
+        ensure!(planted > 0, "no place for {self:?} in entry {}", decl.entry);
+        Ok(lines.join("\n") + "\n")
+    }
+}
