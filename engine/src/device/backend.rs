@@ -71,6 +71,9 @@ pub(super) trait Backend: Send + Sync + Debug {
     /// Lets kernels and copies of this device reach the memory of device `ordinal` of the same kind.
     fn enable_peer_access(&self, ordinal: u32) -> Result<()>;
 
+    /// Waits for all work of all streams.
+    fn synchronize(&self) -> Result<()>;
+
     fn stream_create(&self) -> Result<StreamHandle>;
     fn stream_destroy(&self, stream: StreamHandle);
     fn stream_synchronize(&self, stream: StreamHandle) -> Result<()>;

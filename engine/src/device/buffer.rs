@@ -350,8 +350,8 @@ impl<T: Element> Buffer<T> {
         self.raw.clone().typed()
     }
 
-    /// Copies the elements to the host; done when it returns. It runs on a stream of its own: synchronise
-    /// those that write the buffer first, or use [`super::Stream::read`].
+    /// Copies the elements to the host after all work of all streams of the device; done when it returns. For one
+    /// stream's work [`super::Stream::read`] waits for less.
     ///
     /// # Errors
     /// Those of a copy from the device; [`DeviceError::Capture`] during a capture.

@@ -27,6 +27,8 @@ pub mod selftest;
 mod sim;
 mod spec;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use buffer::{Allocation, Buffer, BufferPlace, HostBuffer, RawBuffer};
 pub use capture::{CaptureError, CaptureState, Violation};
@@ -37,11 +39,11 @@ pub use module::{Function, FunctionInfo, MAX_PARAMS, Module, ParamLayout};
 pub use spec::{DeviceSpec, ParseDeviceSpecError};
 pub use stream::{Access, Event, LaunchParams, ParamAccess, Stream};
 
-use backend::Backend;
+use backend::{Backend, StreamHandle};
 use ptx_sim::system::System;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The two kinds of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,6 +130,16 @@ struct DeviceInner {
     in_use: AtomicU64,
     host_to_device: AtomicU64,
     device_to_host: AtomicU64,
+    /// A stream for copies that name none, made when the first one is.
+    service: Mutex<Option<StreamHandle>>,
+}
+
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        if let Some(stream) = self.service.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            self.backend.stream_destroy(stream);
+        }
+    }
 }
 
 impl DeviceInner {
@@ -138,6 +150,7 @@ impl DeviceInner {
             in_use: AtomicU64::new(0),
             host_to_device: AtomicU64::new(0),
             device_to_host: AtomicU64::new(0),
+            service: Mutex::new(None),
         }
     }
 }
@@ -313,15 +326,40 @@ impl Device {
         if self == other { Ok(()) } else { self.backend().enable_peer_access(other.info().ordinal) }
     }
 
-    /// Copies `data` to `dst` on a stream of its own; done when it returns.
-    fn upload<T: Element>(&self, dst: &Buffer<T>, data: &[T]) -> Result<()> {
-        self.stream()?.write(dst, data)
+    /// Waits for all work of all streams of the device.
+    ///
+    /// # Errors
+    /// A fault of an earlier launch; in a capture, [`CaptureError::Forbidden`].
+    pub fn synchronize(&self) -> Result<()> {
+        stream::forbid_in_capture(|| Violation::Synchronisation("device synchronize"))?;
+        self.backend().synchronize()
     }
 
-    /// Copies `src` to `data` on a stream of its own; done when it returns. Work on other streams is not
-    /// waited for.
+    /// Runs `copy` on the stream for copies that name none.
+    fn serve(&self, copy: impl FnOnce(StreamHandle) -> Result<()>) -> Result<()> {
+        let mut service = self.inner.service.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = match *service {
+            Some(stream) => stream,
+            None => *service.insert(self.backend().stream_create()?),
+        };
+        copy(stream)
+    }
+
+    /// Copies `data` to `dst`, which no other work uses yet; done when it returns.
+    fn upload<T: Element>(&self, dst: &Buffer<T>, data: &[T]) -> Result<()> {
+        stream::forbid_in_capture(|| Violation::PageableCopy(dst.name().to_owned()))?;
+        self.serve(|stream| self.backend().upload(stream, dst.address(), bytemuck::cast_slice(data)))?;
+        self.count_transfers(TransferCounts::to_device(dst.bytes()));
+        Ok(())
+    }
+
+    /// Copies `src` to `data` after all work of all streams; done when it returns.
     fn download<T: Element>(&self, src: &Buffer<T>, data: &mut [T]) -> Result<()> {
-        self.stream()?.read(src, data)
+        stream::forbid_in_capture(|| Violation::PageableCopy(src.name().to_owned()))?;
+        self.backend().synchronize()?;
+        self.serve(|stream| self.backend().download(stream, bytemuck::cast_slice_mut(data), src.address()))?;
+        self.count_transfers(TransferCounts::to_host(src.bytes()));
+        Ok(())
     }
 
     /// Checks that `other` is this device.

@@ -229,6 +229,12 @@ impl Backend for CudaBackend {
         Ok(())
     }
 
+    fn synchronize(&self) -> Result<()> {
+        self.enter()?;
+        // SAFETY: no arguments; the context is current.
+        self.check_work(unsafe { cuCtxSynchronize() }, "synchronise the device")
+    }
+
     fn stream_create(&self) -> Result<StreamHandle> {
         const NON_BLOCKING: u32 = 1;
         self.enter()?;

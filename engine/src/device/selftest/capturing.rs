@@ -20,7 +20,7 @@ pub(super) fn forbidden_operations(bench: &Bench) -> Checked {
         let graph = bench.stream.capture(|stream| bench.add(stream, x.address(), N, 0))?;
         graph.instantiate(vec![x.allocation()])?
     };
-    let cases: [(&str, Body); 12] = [
+    let cases: [(&str, Body); 13] = [
         ("allocation of `a`", Box::new(|_| device.alloc(64, "a").map(drop))),
         ("allocation of `b`", Box::new(|_| Buffer::from_slice(device, &[0u8; 4], "b").map(drop))),
         ("allocation of `h`", Box::new(|_| HostBuffer::<u8>::new(device, 4, "h").map(drop))),
@@ -30,6 +30,7 @@ pub(super) fn forbidden_operations(bench: &Bench) -> Checked {
         ("pageable copy of `x`", Box::new(|_| spare.write(&x, &[9; N]))),
         ("synchronisation (synchronize)", Box::new(Stream::synchronize)),
         ("synchronisation (synchronize)", Box::new(|_| spare.synchronize())),
+        ("synchronisation (device synchronize)", Box::new(|_| device.synchronize())),
         ("synchronisation (event synchronize)", Box::new(|_| end.synchronize())),
         ("synchronisation (event elapsed time)", Box::new(|_| end.elapsed_ms(&start).map(drop))),
         ("synchronisation (launch of a graph)", Box::new(|stream| inner.launch(stream))),
@@ -138,7 +139,7 @@ pub(super) fn empty_and_nested(bench: &Bench) -> Checked {
             })
         });
         ready.wait();
-        let mine = bench.device.alloc(256, "meanwhile").map(drop).and_then(|()| bench.stream.synchronize());
+        let mine = meanwhile(bench);
         wait.wait();
         thread.join().map(|theirs| (mine, theirs))
     });
@@ -149,4 +150,13 @@ pub(super) fn empty_and_nested(bench: &Bench) -> Checked {
     ensure!(theirs?.node_count() == 1, "another thread's capture took in this thread's work");
     bench.usable()?;
     Ok("empty and nested refused; another thread's capture apart".to_owned())
+}
+
+/// What a thread may do while another one captures: everything.
+fn meanwhile(bench: &Bench) -> Result<(), DeviceError> {
+    let y = Buffer::from_slice(&bench.device, &[1u32; 64], "meanwhile")?;
+    bench.add(&bench.stream, y.address(), 64, 1)?;
+    bench.stream.synchronize()?;
+    bench.device.synchronize()?;
+    y.to_vec().map(drop)
 }

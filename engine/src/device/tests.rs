@@ -1,0 +1,107 @@
+//! Opening devices, and what needs no kernel. What must hold on any device is in `selftest`.
+
+use super::*;
+use ptx_sim::system::SystemConfig;
+
+fn machine(devices: u32) -> Arc<System> {
+    System::new(SystemConfig { devices, memory: 1 << 20 })
+}
+
+#[test]
+fn a_device_opened_twice_is_one_device() {
+    let system = machine(2);
+    let (one, two) = (Device::open_in(&system, 1).unwrap(), Device::open_in(&system, 1).unwrap());
+    assert_eq!(one, two);
+    assert_ne!(one, Device::open_in(&system, 0).unwrap());
+    assert_ne!(one, Device::open_in(&machine(2), 1).unwrap(), "the same ordinal of another machine");
+    let buffer = Buffer::from_slice(&one, &[1u8, 2, 3], "b").unwrap();
+    assert_eq!((two.bytes_in_use(), two.transfers().host_to_device), (3, 3));
+    // Streams, events and functions of one opening serve the other.
+    assert_eq!(two.stream().unwrap().read(&buffer, &mut [0; 3]).map_err(|e| e.to_string()), Ok(()));
+    drop(one);
+    assert_eq!(two.bytes_in_use(), 3);
+}
+
+#[test]
+fn ordinals_past_the_last_device_are_told_with_the_range() {
+    let text = Device::open_in(&machine(3), 3).unwrap_err().to_string();
+    assert_eq!(text, "there is no device sim:3: 3 are available, ordinals 0 to 2");
+    let text = Device::open_in(&machine(1), 9).unwrap_err().to_string();
+    assert_eq!(text, "there is no device sim:9: 1 is available, ordinals 0 to 0");
+    assert!(matches!(Device::open(DeviceSpec::Sim(4096)), Err(DeviceError::BadOrdinal { kind: "sim", .. })));
+}
+
+#[test]
+fn siblings_are_of_the_same_machine() {
+    let system = machine(2);
+    let device = Device::open_in(&system, 0).unwrap();
+    let sibling = device.sibling(1).unwrap();
+    assert_eq!(sibling, Device::open_in(&system, 1).unwrap());
+    device.enable_peer_access(&sibling).unwrap();
+    let stranger = Device::open_in(&machine(1), 0).unwrap();
+    let text = device.enable_peer_access(&stranger).unwrap_err().to_string();
+    assert!(text.contains("sim:0"), "{text}");
+    let (mine, theirs) = (Buffer::<u8>::new(&device, 4, "mine"), Buffer::<u8>::new(&stranger, 4, "theirs"));
+    let copy = device.stream().unwrap().copy(&mine.unwrap(), &theirs.unwrap());
+    assert!(matches!(copy, Err(DeviceError::WrongDevice { .. })), "{copy:?}");
+}
+
+#[test]
+fn out_of_memory_names_what_was_asked_and_what_is_free() {
+    let device = Device::open_in(&machine(1), 0).unwrap();
+    let held = device.alloc(1 << 19, "half").unwrap();
+    let text = device.alloc((1 << 19) + 1, "kv cache of layer 3").unwrap_err().to_string();
+    for words in ["sim:0", "`kv cache of layer 3`", "524289 bytes", "524288 of 1048576 bytes are free"] {
+        assert!(text.contains(words), "{text}");
+    }
+    drop(held);
+    device.alloc(1 << 20, "all").unwrap();
+}
+
+#[test]
+fn errors_without_a_device_say_what_to_do() {
+    for (error, words) in [
+        (DeviceError::NoDriver { reason: "x".into() }, "--device sim"),
+        (DeviceError::NoDevice, "CUDA_VISIBLE_DEVICES"),
+        (DeviceError::MissingSymbol { symbol: "cuLaunchKernelEx" }, "`cuLaunchKernelEx`"),
+        (DeviceError::DriverTooOld { found: (12, 4), needed: (13, 0) }, "CUDA 12.4"),
+        (DeviceError::DriverTooOld { found: (12, 4), needed: (13, 0) }, "CUDA 13.0"),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn allocations_have_ids_of_their_own() {
+    let device = Device::open_in(&machine(1), 0).unwrap();
+    let mut ids: Vec<u64> = (0..10).map(|_| device.alloc(1, "a").unwrap().id()).collect();
+    let slots: Vec<u64> = (0..10).map(|_| Buffer::<u8>::new(&device, 1, "b").unwrap().id()).collect();
+    ids.extend(slots);
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 20);
+}
+
+#[test]
+fn a_device_in_use_by_several_threads() {
+    let device = Device::open_in(&machine(1), 0).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let device = &device;
+            scope.spawn(move || {
+                let stream = device.stream().unwrap();
+                for round in 0..50u32 {
+                    let data = [thread, round, thread ^ round];
+                    let buffer = Buffer::from_slice(device, &data, "t").unwrap();
+                    let copy = Buffer::<u32>::new(device, 3, "c").unwrap();
+                    stream.copy(&copy, &buffer).unwrap();
+                    assert_eq!(copy.to_vec().unwrap(), data);
+                }
+            });
+        }
+    });
+    assert_eq!(device.bytes_in_use(), 0);
+    let moved = 4 * 50 * 12;
+    assert_eq!(device.transfers(), TransferCounts { host_to_device: moved, device_to_host: moved });
+}
