@@ -2,7 +2,7 @@
 
 use proc_macro2::{Span, TokenStream};
 use syn::spanned::Spanned;
-use syn::{Attribute, Expr, ExprPath, FnArg, Ident, Lit, LitStr, Meta, Pat, ReturnType, Visibility};
+use syn::{Attribute, Expr, ExprLit, ExprPath, FnArg, Ident, Lit, LitStr, Meta, Pat, ReturnType, Visibility};
 
 use crate::ast::{Item, Keys};
 use crate::errors::Errors;
@@ -269,7 +269,7 @@ impl Below {
             let name = attr.path().get_ident().map(ToString::to_string).unwrap_or_default();
             let twice = match (name.as_str(), &attr.meta) {
                 ("doc", Meta::NameValue(doc)) => {
-                    below.docs.push(doc.value.clone());
+                    below.docs.push(doc_line(&doc.value));
                     false
                 }
                 ("launch", _) => {
@@ -279,7 +279,7 @@ impl Below {
                 ("cost", _) => {
                     below.cost.replace(keys(errors, "cost", attr, &["read", "write", "flops"])).is_some()
                 }
-                ("doc" | "allow" | "expect" | "warn" | "deny" | "deprecated" | "cfg", _) => {
+                ("doc" | "allow" | "expect" | "warn" | "deny" | "deprecated", _) => {
                     below.attrs.push(attr.clone());
                     false
                 }
@@ -307,6 +307,18 @@ impl Below {
             errors.at(name, message);
         }
         below
+    }
+}
+
+/// A line of documentation without the space that `///` leaves before it.
+fn doc_line(line: &Expr) -> Expr {
+    match line {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), attrs }) => {
+            let value = text.value();
+            let line = LitStr::new(value.strip_prefix(' ').unwrap_or(&value), text.span());
+            Expr::Lit(ExprLit { attrs: attrs.clone(), lit: Lit::Str(line) })
+        }
+        line => line.clone(),
     }
 }
 

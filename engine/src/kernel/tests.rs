@@ -107,7 +107,7 @@ fn the_descriptor_says_what_the_signature_says() {
     let decl = TestScale::DECL;
     assert!(std::ptr::eq(by_name("test_scale").unwrap(), decl));
     assert_eq!((decl.name, decl.module, decl.entry), ("test_scale", "test_scale", "test_scale_q8"));
-    assert_eq!(decl.doc, " Scales.\n\n Second paragraph.\n");
+    assert_eq!(decl.doc, "Scales.\n\nSecond paragraph.\n");
     assert!(decl.file.ends_with("tests.rs") && decl.line > 30, "{}:{}", decl.file, decl.line);
     assert_eq!((decl.block, decl.tolerance), (Some([32, 4, 1]), 2.5e-6));
     assert_eq!((decl.cooperative, decl.dependent, decl.eager_only), (true, false, false));
