@@ -9,7 +9,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::module::Variables;
+use crate::ptx::ast::Space;
 
 /// Bits of an address that count bytes within an allocation.
 pub const OFFSET_BITS: u32 = 40;
@@ -25,7 +28,9 @@ pub mod window {
     pub const SHARED: u64 = 0x01_0000_0000;
     /// First generic address of the executing thread's local memory.
     pub const LOCAL: u64 = 0x02_0000_0000;
-    /// Bytes in each of the two windows.
+    /// First generic address of the kernel's parameters.
+    pub const PARAM: u64 = 0x03_0000_0000;
+    /// Bytes in each of the windows.
     pub const SIZE: u64 = 0x01_0000_0000;
 }
 
@@ -133,16 +138,6 @@ impl Allocation {
     pub(crate) fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
-
-    /// Bytes that may be addressed.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// What the owner called it.
-    pub(crate) fn name(&self) -> &Arc<str> {
-        &self.name
-    }
 }
 
 impl Drop for Allocation {
@@ -152,13 +147,47 @@ impl Drop for Allocation {
     }
 }
 
-/// What a slot of the address space holds.
+/// What a slot of the address space holds. The interpreter reads `base` and `size` for every access.
 #[derive(Clone)]
-pub(crate) enum Slot {
-    /// An allocation in use.
-    Live(Arc<Allocation>),
-    /// One that was freed: its name and size are kept for messages.
-    Freed { name: Arc<str>, size: u64 },
+pub(crate) struct Slot {
+    /// The first byte; dangling once freed.
+    pub(crate) base: *mut u8,
+    /// Bytes that may be addressed: 0 once freed.
+    pub(crate) size: u64,
+    /// Keeps the bytes; `None` once freed.
+    allocation: Option<Arc<Allocation>>,
+    name: Arc<str>,
+}
+
+// SAFETY: `base` points into `allocation`, for which the same is promised above.
+unsafe impl Send for Slot {}
+// SAFETY: as above.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    fn new(allocation: Allocation) -> Slot {
+        Slot {
+            base: allocation.base.as_ptr(),
+            size: allocation.size,
+            name: allocation.name.clone(),
+            allocation: Some(Arc::new(allocation)),
+        }
+    }
+
+    /// The name of the allocation that is or was here.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the allocation was freed.
+    pub(crate) fn freed(&self) -> bool {
+        self.allocation.is_none()
+    }
+
+    fn release(&mut self) {
+        *self =
+            Slot { base: NonNull::dangling().as_ptr(), size: 0, allocation: None, name: self.name.clone() };
+    }
 }
 
 /// The slots as they were when a launch began. Holding it keeps every allocation's bytes mapped.
@@ -170,6 +199,10 @@ struct Table {
     in_use: HashMap<u32, u64>,
 }
 
+/// A module's variables on one device: the module, kept so that its address is not given to another, and the variables'
+/// addresses.
+type Loaded = (Arc<Variables>, u32, Arc<Vec<u64>>);
+
 /// The memory of all devices of one simulated machine.
 ///
 /// Addresses are unique across devices (unified addressing), so an address alone says which allocation and
@@ -177,6 +210,7 @@ struct Table {
 #[derive(Default)]
 pub struct Memory {
     table: RwLock<Table>,
+    modules: Mutex<Vec<Loaded>>,
 }
 
 impl Memory {
@@ -204,7 +238,7 @@ impl Memory {
         }
         let address = (slot as u64 + 1) << OFFSET_BITS;
         let allocation = Allocation::new(bytes, device, address, name).ok_or_else(refused)?;
-        Arc::make_mut(&mut table.slots).push(Slot::Live(Arc::new(allocation)));
+        Arc::make_mut(&mut table.slots).push(Slot::new(allocation));
         table.in_use.insert(device, in_use + bytes);
         Ok(address)
     }
@@ -226,11 +260,11 @@ impl Memory {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let slots = Arc::make_mut(&mut table.slots);
         let slot = &mut slots[slot_of(address).expect("found above")];
-        if matches!(slot, Slot::Freed { .. }) {
+        if slot.freed() {
             // Another thread freed it between the look-up and the lock.
             return Err(MemoryError::Freed { address, name: allocation.name.to_string() });
         }
-        *slot = Slot::Freed { name: allocation.name.clone(), size: allocation.size };
+        slot.release();
         if let Some(in_use) = table.in_use.get_mut(&allocation.device) {
             *in_use -= allocation.size;
         }
@@ -325,6 +359,40 @@ impl Memory {
         Ok((allocation.address, allocation.size))
     }
 
+    /// The addresses of a module's variables on `device`, which are created and initialised when first asked for. They
+    /// live as long as this memory and do not count as in use.
+    pub(crate) fn module_symbols(
+        &self,
+        variables: &Arc<Variables>,
+        device: u32,
+    ) -> Result<Arc<Vec<u64>>, MemoryError> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, _, symbols)) =
+            modules.iter().find(|(v, d, _)| Arc::ptr_eq(v, variables) && *d == device)
+        {
+            return Ok(symbols.clone());
+        }
+        let mut symbols = Vec::with_capacity(variables.list.len());
+        for variable in &variables.list {
+            let global = matches!(variable.space, Space::Global | Space::Const);
+            let Some(size) = variable.size.filter(|&size| global && size > 0) else {
+                symbols.push(0); // shared, or without a size: never used as a global address
+                continue;
+            };
+            let name = format!("{}::{}", variables.module, variable.name);
+            let address = self.allocate(device, size, &name)?;
+            self.write(address, &variable.init)?;
+            let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(in_use) = table.in_use.get_mut(&device) {
+                *in_use -= size;
+            }
+            symbols.push(address);
+        }
+        let symbols = Arc::new(symbols);
+        modules.push((variables.clone(), device, symbols.clone()));
+        Ok(symbols)
+    }
+
     /// The slots as they are now, for a launch to resolve addresses in.
     pub(crate) fn slots(&self) -> Slots {
         self.table.read().unwrap_or_else(PoisonError::into_inner).slots.clone()
@@ -333,8 +401,8 @@ impl Memory {
     fn find(&self, address: u64) -> Result<Arc<Allocation>, MemoryError> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         match slot_of(address).and_then(|slot| table.slots.get(slot)) {
-            Some(Slot::Live(allocation)) => Ok(allocation.clone()),
-            Some(Slot::Freed { name, .. }) => Err(MemoryError::Freed { address, name: name.to_string() }),
+            Some(Slot { allocation: Some(allocation), .. }) => Ok(allocation.clone()),
+            Some(Slot { name, .. }) => Err(MemoryError::Freed { address, name: name.to_string() }),
             None => Err(MemoryError::Unknown { address }),
         }
     }
@@ -448,9 +516,9 @@ mod tests {
         memory.write(a, &[5; 4]).unwrap();
         let slots = memory.slots();
         memory.free(a).unwrap();
-        let Slot::Live(allocation) = &slots[slot_of(a).unwrap()] else { panic!("freed in the snapshot") };
+        let slot = &slots[slot_of(a).unwrap()];
         // SAFETY: the snapshot holds the allocation.
-        assert_eq!(unsafe { allocation.base().read() }, 5);
-        assert!(matches!(memory.slots()[slot_of(a).unwrap()], Slot::Freed { size: 4, .. }));
+        assert_eq!((slot.freed(), unsafe { slot.base.read() }), (false, 5));
+        assert!(memory.slots()[slot_of(a).unwrap()].freed());
     }
 }

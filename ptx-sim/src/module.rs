@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::decode::{Code, decode};
+use crate::ops::Level;
+use crate::ptx::ast::{ParamDecl, Variable};
+use crate::ptx::parse::parse;
+
 /// One parameter of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Param {
@@ -33,6 +38,27 @@ pub struct Kernel {
     pub req_ntid: Option<[u32; 3]>,
     /// Bytes of shared memory declared with a size.
     pub static_shared: u32,
+    pub(crate) code: Code,
+    pub(crate) variables: Arc<Variables>,
+}
+
+impl Kernel {
+    /// The number of decoded operations.
+    pub fn op_count(&self) -> usize {
+        self.code.ops.len()
+    }
+
+    /// Bytes of registers and constants that a warp of this kernel takes in the simulator.
+    pub fn frame_bytes(&self) -> usize {
+        self.code.frame_bytes
+    }
+}
+
+/// A module's global and constant variables. A device gets them when it first runs a kernel of the module.
+#[derive(Debug)]
+pub(crate) struct Variables {
+    pub(crate) module: String,
+    pub(crate) list: Vec<Variable>,
 }
 
 /// Why PTX text was refused.
@@ -54,7 +80,52 @@ pub struct Module {
     entries: BTreeMap<String, Arc<Kernel>>,
 }
 
+/// Places parameters one after the other by their alignments; with the size of the whole.
+pub(crate) fn lay_out(params: &[ParamDecl]) -> (Vec<Param>, u32) {
+    let mut end = 0u32;
+    let list = params
+        .iter()
+        .map(|param| {
+            let offset = end.next_multiple_of(param.align);
+            end = offset + param.size;
+            Param { name: param.name.clone(), size: param.size, align: param.align, offset }
+        })
+        .collect();
+    (list, end)
+}
+
 impl Module {
+    /// Parses PTX and decodes every entry. `name` is used in messages (the file's stem).
+    ///
+    /// # Errors
+    /// Text that is not PTX, and any instruction that the simulator does not execute, with its line.
+    pub fn parse(name: &str, ptx: &str) -> Result<Module, ParseError> {
+        let fail = |(line, what): (u32, String)| ParseError { module: name.into(), line, what };
+        let ast = parse(ptx).map_err(fail)?;
+        let variables = Arc::new(Variables { module: name.into(), list: ast.variables.clone() });
+        let level = Level::detect();
+        let mut entries = BTreeMap::new();
+        for function in ast.functions.iter().filter(|f| f.entry && f.body.is_some()) {
+            let code = decode(&ast, function, level).map_err(fail)?;
+            let (params, param_bytes) = lay_out(&function.params);
+            let kernel = Kernel {
+                name: function.name.clone(),
+                module: name.into(),
+                params,
+                param_bytes,
+                max_ntid: function.max_ntid,
+                req_ntid: function.req_ntid,
+                static_shared: code.static_shared,
+                code,
+                variables: variables.clone(),
+            };
+            if entries.insert(function.name.clone(), Arc::new(kernel)).is_some() {
+                return Err(fail((function.line, format!("entry {} is defined twice", function.name))));
+            }
+        }
+        Ok(Module { name: name.into(), entries })
+    }
+
     /// The name given to [`Module::parse`].
     pub fn name(&self) -> &str {
         &self.name
