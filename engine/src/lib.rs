@@ -18,3 +18,4 @@ pub mod models;
 pub mod options;
 pub mod plan;
 pub mod quant;
+pub mod tokenizer;
