@@ -253,9 +253,26 @@ impl Backend for SimBackend {
     }
 
     fn module_load(&self, name: &str, ptx: &str) -> Result<(ModuleHandle, Vec<ResolvedFunction>)> {
+        let refused = |reason: String| DeviceError::ModuleLoad {
+            module: name.to_owned(),
+            device: self.device(),
+            reason,
+        };
+        let module = ptx_sim::Module::parse(name, ptx).map_err(|error| refused(error.to_string()))?;
         let entries = abi::entries(name, ptx, &self.device())?;
-        let reason = format!("{} entries, and the interpreter is not connected yet", entries.len());
-        Err(DeviceError::ModuleLoad { module: name.to_owned(), device: self.device(), reason })
+        let mut kernels = Vec::with_capacity(entries.len());
+        for info in &entries {
+            let kernel = module.entry(&info.name);
+            kernels.push(
+                kernel.cloned().ok_or_else(|| refused(format!("entry `{}` was not decoded", info.name)))?,
+            );
+        }
+        let handles: Vec<u64> = kernels.into_iter().map(|kernel| self.kernels.insert(kernel)).collect();
+        let resolved = handles.iter().zip(entries);
+        let resolved = resolved
+            .map(|(&handle, info)| ResolvedFunction { handle: FunctionHandle(handle), info })
+            .collect();
+        Ok((ModuleHandle(self.modules.insert(handles)), resolved))
     }
 
     fn module_unload(&self, module: ModuleHandle) {

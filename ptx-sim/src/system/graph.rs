@@ -1,7 +1,7 @@
 //! Graphs: operations with dependencies, captured from streams, updated and replayed.
 
 use super::{HostMemory, Result, System, SystemError};
-use crate::exec::{LaunchConfig, PointerAccess};
+use crate::exec::{self, LaunchConfig, PointerAccess};
 use crate::module::Kernel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -87,7 +87,7 @@ impl Operation {
                     cooperative: launch.cooperative,
                     programmatic: launch.programmatic,
                 };
-                run_kernel(memory, &config, &system.exec_options())?;
+                exec::run(memory, &config, &system.exec_options())?;
             }
             Self::Copy { dst: Place::Device(dst), src: Place::Device(src), bytes } => {
                 memory.copy(*dst, *src, *bytes)?
@@ -243,22 +243,4 @@ fn latest_first(nodes: &[Node]) -> Vec<usize> {
         }
     }
     order
-}
-
-/// Runs a kernel. The interpreter is not connected yet: every launch is refused.
-fn run_kernel(
-    _: &crate::Memory,
-    launch: &LaunchConfig<'_>,
-    _: &crate::ExecOptions,
-) -> Result<(), crate::Fault> {
-    Err(crate::Fault {
-        module: launch.kernel.module.clone(),
-        entry: launch.kernel.name.clone(),
-        line: 0,
-        block: [0; 3],
-        thread: [0; 3],
-        kind: crate::FaultKind::Launch("the interpreter is not connected yet".to_owned()),
-        address: None,
-        allocation: None,
-    })
 }

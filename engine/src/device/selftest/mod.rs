@@ -292,6 +292,30 @@ fn numbers(n: usize, seed: u32) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::device::DeviceSpec;
+    use ptx_sim::system::{System, SystemConfig};
+
+    fn check_all(device: &Device) {
+        let report = run(device).unwrap();
+        assert!(report.passed(), "{report}");
+        let skipped: Vec<_> =
+            report.checks.iter().filter(|check| matches!(check.outcome, Outcome::Skipped(_))).collect();
+        assert!(skipped.is_empty(), "nothing is skipped on the simulated device: {skipped:?}");
+    }
+
+    #[test]
+    fn every_check_holds_on_a_simulated_device() {
+        let system = System::new(SystemConfig { devices: 2, memory: 1 << 30 });
+        check_all(&Device::open_in(&system, 0).unwrap());
+        check_all(&Device::open_in(&system, 1).unwrap());
+        assert_eq!(system.memory().bytes_in_use(0) + system.memory().bytes_in_use(1), 0);
+    }
+
+    #[test]
+    fn every_check_holds_with_graphs_run_in_another_legal_order() {
+        let system = System::new(SystemConfig { devices: 2, memory: 1 << 30 });
+        system.set_schedule(ptx_sim::system::Schedule::LatestFirst);
+        check_all(&Device::open_in(&system, 0).unwrap());
+    }
 
     /// Runs the checks on CUDA where there is a GPU; where there is none, the error must say so.
     #[test]
