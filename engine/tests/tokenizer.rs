@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use bitwalk::format::gguf::{GgufFile, GgufWriter};
 use bitwalk::format::DType;
+use bitwalk::format::gguf::{GgufFile, GgufWriter};
 use bitwalk::tokenizer::{ChatTemplate, Message, TextStream, TokenKind, Tokenizer};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};

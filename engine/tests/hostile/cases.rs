@@ -263,6 +263,29 @@ fn text_that_is_not_utf_8() {
 }
 
 #[test]
+fn tokens_and_templates_that_make_no_sense() {
+    let bytes = patched("tokenizer.ggml.token_type", ELEMENTS, &77i32.to_le_bytes());
+    refused(
+        &bytes,
+        "metadata key `tokenizer.ggml.token_type`",
+        "entry 0 is 77; kinds are numbered from 1 to 6",
+    );
+    // The first merge, "Ġ a", becomes "Ġaa": 4 bytes either way.
+    let bytes = patched("tokenizer.ggml.merges", ELEMENTS + 8 + 2, b"a");
+    refused(
+        &bytes,
+        "metadata key `tokenizer.ggml.merges`",
+        "entry 0, \"Ġaa\", is not two tokens with a space between",
+    );
+    let bytes = patched("tokenizer.ggml.eos_token_id", VALUE, &1024u32.to_le_bytes());
+    refused(&bytes, "metadata key `tokenizer.ggml.eos_token_id`", "is 1024, but there are only 1024 tokens");
+    let bytes = patched("tokenizer.chat_template", VALUE + 8, b"{% if");
+    refused(&bytes, "metadata key `tokenizer.chat_template`", "does not parse");
+    let bytes = patched("tokenizer.ggml.model", VALUE + 8, b"bert");
+    refused(&bytes, "metadata key `tokenizer.ggml.model`", "is \"bert\"; supported is gpt2");
+}
+
+#[test]
 fn what_is_no_file_of_this_kind() {
     refused(&[], "is empty", "");
     let _turn = turn();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bitwalk::config::check_tensors;
 use bitwalk::format::gguf::GgufFile;
 use bitwalk::format::{FormatError, TensorSource};
+use bitwalk::tokenizer::{ChatTemplate, Message, Tokenizer};
 
 /// The fixture, from which all of these are made.
 fn fixture() -> Vec<u8> {
@@ -26,6 +27,15 @@ fn load(path: &Path) -> Result<GgufFile, FormatError> {
 fn use_all(file: &GgufFile) -> Result<(), FormatError> {
     let config = file.config()?;
     check_tensors(file, &config)?;
+    let tokenizer = Tokenizer::from_metadata(file.metadata())?;
+    if let Some(template) = ChatTemplate::from_metadata(file.metadata(), &tokenizer)? {
+        // What a mutated template says of this does not matter, but that it ends.
+        let _ = template.render(&[Message { role: "user".into(), content: "text".into() }], true);
+    }
+    let text = "The quick 狐 jumps over 13 <|im_end|>\n\n dogs.";
+    let ids = tokenizer.encode_prompt(text);
+    assert!(ids.iter().all(|&id| id < config.vocab), "an id that the model does not have");
+    tokenizer.decode(&ids).expect("ids of its own");
     Ok(())
 }
 
