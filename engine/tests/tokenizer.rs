@@ -235,8 +235,10 @@ fn the_first_token_is_put_in_front_once() {
 
 #[test]
 fn each_wrong_vocabulary_is_named_with_its_reason() {
-    type Change = fn(&mut GgufWriter);
-    let cases: [(&[char], &[(&str, i32)], Change, &str, &str); 9] = [
+    // Symbols left out, tokens added, other changes; the key at fault and why.
+    type Case =
+        (&'static [char], &'static [(&'static str, i32)], fn(&mut GgufWriter), &'static str, &'static str);
+    let cases: [Case; 9] = [
         (&['½'], &[], |_| {}, "tokens", "has neither `½` nor `<0xBD>`: not even U+FFFD can be encoded"),
         (&[], &[("", 1)], |_| {}, "tokens", "entry 256 is empty"),
         (&[], &[("x", 9)], |_| {}, "token_type", "entry 256 is 9; kinds are numbered from 1 to 6"),

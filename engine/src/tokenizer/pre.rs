@@ -134,7 +134,7 @@ fn give_back(found: &str, at_end: bool, spaces: Spaces) -> &str {
         || at_end
         || !last.is_whitespace()
         || !found.starts_with(char::is_whitespace)
-        || found.trim_start().len() != 0
+        || !found.trim_start().is_empty()
         || (spaces == Spaces::GiveBackUnlessLine && matches!(last, '\r' | '\n'));
     let shorter = chars.as_str();
     if keep || shorter.is_empty() { found } else { shorter }
