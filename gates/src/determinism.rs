@@ -61,14 +61,10 @@ impl Gate for Determinism {
             bar.inc(1);
         }
         bar.finish_and_clear();
+        let threads = if others.len() > processes { ", 2 threads" } else { "" };
         report.note(format!(
-            "{device}, {}: prompt {PROMPT}, {TOKENS} tokens; {first} and {}: SHA-256 {reference}",
+            "{device}, {}: prompt {PROMPT}, {TOKENS} tokens on {first}{threads}, in {processes} processes: SHA-256 {reference}",
             EngineOptions::default().program(),
-            if others.len() > processes {
-                format!("2 threads, {processes} processes")
-            } else {
-                format!("{processes} processes")
-            }
         ));
         judge(report, first, &reference, &others);
         Ok(())

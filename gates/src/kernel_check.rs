@@ -24,15 +24,15 @@ impl Gate for KernelCheck {
     const ARGUMENTS: &'static str = "KERNEL…   the kernels to check (all)";
     const TEETH: &'static [Tooth] = &[
         Tooth {
-            fault: "an off-by-one bound: the last row is left out",
+            fault: "an off-by-one bound: the last columns are left out",
             must_say: "argument `y`",
             bite: |cx, report| {
-                bite(&cx.open()?, report, "matvec_q8_0", PtxFault::OffByOne { scalar: "rows", by: -1 })
+                bite(&cx.open()?, report, "rms_norm", PtxFault::OffByOne { scalar: "cols", by: -1 })
             },
         },
         Tooth {
             fault: "an off-by-one bound: one row too many",
-            must_say: "matvec_q8_0",
+            must_say: "is outside it, and was overwritten",
             // Out of bounds for real, so on the simulated device only.
             bite: |_, report| {
                 bite(

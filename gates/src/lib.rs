@@ -4,6 +4,7 @@
 //! gate that compared nothing fails). Each gate names faults that are planted to see it fail ([`Tooth`]); one without a
 //! tooth does not compile into [`GATES`].
 
+mod abi;
 pub mod cli;
 mod context;
 mod determinism;
@@ -25,6 +26,7 @@ pub use outcome::{Count, Need, Outcome, Report, Skip};
 
 /// Every gate, in the order in which they run: what the later ones stand on first.
 pub static GATES: &[Entry] = &[
+    Entry::of::<abi::Abi>(),
     Entry::of::<device::DeviceGate>(),
     Entry::of::<kernel_check::KernelCheck>(),
     Entry::of::<oracle_gate::OracleGate>(),
