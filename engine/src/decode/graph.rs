@@ -35,6 +35,8 @@ pub struct GraphCounters {
     pub latched: u64,
     /// Nodes read back from the device and compared with their launches.
     pub nodes_compared: u64,
+    /// Pairs of launches whose order matters and is kept by the graphs' edges.
+    pub pairs_covered: u64,
 }
 
 /// The graphs of one session. Keyed by all that a capture bakes; a graph whose buffers have been re-seated is latched:
@@ -88,8 +90,10 @@ impl GraphDecodeState {
             if !self.pool.contains_key(&key) {
                 let captured = plan.capture(engine.stream())?;
                 self.counters.captures += 1;
-                self.counters.nodes_compared += captured.nodes_compared() as u64;
-                info!("captured {bucket}: {} nodes", captured.nodes_compared());
+                let proof = captured.proof();
+                self.counters.nodes_compared += proof.nodes as u64;
+                self.counters.pairs_covered += proof.pairs as u64;
+                info!("captured {bucket}: {} nodes, {} ordered pairs", proof.nodes, proof.pairs);
                 self.pool.insert(key.clone(), Entry { captured, latched: false });
             }
             self.by_bucket.insert(bucket, key);

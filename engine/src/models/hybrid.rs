@@ -106,7 +106,7 @@ impl HybridModel {
         let c = &self.config;
         let hidden = c.hidden as usize;
         let (x, y) = (arena.take(hidden, "residual")?, arena.take(hidden, "residual")?);
-        let mut b = PlanBuilder::new(engine, format!("walk({n_splits} chunks)"));
+        let mut b = PlanBuilder::new(engine, arena, format!("walk({n_splits} chunks)"));
         b.push("embed", embed_row(&self.embedding, cache, &x))?;
         let max_chunks = cache.capacity().div_ceil(CHUNK);
         let (inv_freq, position) = (&self.inv_freq, cache.position());
@@ -118,14 +118,13 @@ impl HybridModel {
             let Ffn::Dense(ffn) = &layer.ffn;
             ffn.push(&mut b, arena, &y, &x)?;
         }
-        let body = b.finish();
+        let body = b.split("head");
         let attention_kernel = body
             .steps()
             .iter()
             .find(|step| step.label.what == "attention")
             .map_or("none", |step| step.launch.decl.name);
 
-        let mut b = PlanBuilder::new(engine, "head");
         let input = LinearInput::normed(&mut b, arena, "final norm", (&x, &self.norm, c.eps), &[&self.head])?;
         let launch = matvec(&b, &self.head, &input, None, logits);
         b.push("head", launch)?;
@@ -136,7 +135,7 @@ impl HybridModel {
         b.push("next token", sample::argmax_advance(&value, &best, cache.tokens(), cache.position(), parts))?;
         let head = b.finish();
 
-        let mut b = PlanBuilder::new(engine, "skip");
+        let mut b = PlanBuilder::new(engine, arena, "skip");
         b.push("advance", sample::advance(cache.position()))?;
         Ok(Walk { body, head, skip: b.finish(), n_splits, attention_kernel })
     }

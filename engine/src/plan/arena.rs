@@ -1,6 +1,7 @@
 //! Scratch memory reused by lifetime.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::{Allocation, Buffer, Device, DeviceError, Element};
 
@@ -11,21 +12,33 @@ use crate::device::{Allocation, Buffer, Device, DeviceError, Element};
 #[derive(Debug, Clone)]
 pub struct Arena {
     device: Device,
-    free: Arc<Mutex<Vec<Arc<Allocation>>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    free: Vec<Arc<Allocation>>,
+    /// Whether each scratch buffer, by its id, is still held.
+    held: HashMap<u64, bool>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Each change is one push, removal or insertion: a panic between two leaves memory unused at worst.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A scratch buffer: give it back by dropping it, once the last launch that uses it has been pushed.
 #[derive(Debug)]
 pub struct Scratch<T: Element> {
     buffer: Buffer<T>,
-    memory: Option<Arc<Allocation>>,
-    free: Arc<Mutex<Vec<Arc<Allocation>>>>,
+    memory: Arc<Allocation>,
+    state: Arc<Mutex<State>>,
 }
 
 impl Arena {
     /// An empty arena.
     pub fn new(device: &Device) -> Self {
-        Arena { device: device.clone(), free: Arc::default() }
+        Arena { device: device.clone(), state: Arc::default() }
     }
 
     /// `len` elements of undefined content.
@@ -34,21 +47,30 @@ impl Arena {
     /// Out of memory.
     pub fn take<T: Element>(&self, len: usize, name: &str) -> Result<Scratch<T>, DeviceError> {
         let bytes = len * size_of::<T>();
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
+        let free = state.free.iter().enumerate();
         let fit = free
-            .iter()
-            .enumerate()
             .filter(|(_, memory)| memory.bytes() >= bytes && memory.bytes() <= bytes.max(256) * 2)
             .min_by_key(|(_, memory)| memory.bytes())
             .map(|(index, _)| index);
         let memory = match fit {
-            Some(index) => free.swap_remove(index),
+            Some(index) => state.free.swap_remove(index),
             // Rounded, so that buffers of nearly the same size can share.
             None => self.device.alloc(bytes.next_multiple_of(256), name)?,
         };
-        drop(free);
         let buffer = Buffer::from_allocation(memory.clone())?.slice(..len)?;
-        Ok(Scratch { buffer, memory: Some(memory), free: self.free.clone() })
+        state.held.insert(buffer.id(), true);
+        Ok(Scratch { buffer, memory, state: self.state.clone() })
+    }
+
+    /// Whether the buffer of this id came from here.
+    pub fn is_scratch(&self, id: u64) -> bool {
+        lock(&self.state).held.contains_key(&id)
+    }
+
+    /// Whether the buffer of this id came from here and was given back.
+    pub fn is_dead(&self, id: u64) -> bool {
+        lock(&self.state).held.get(&id) == Some(&false)
     }
 }
 
@@ -61,8 +83,8 @@ impl<T: Element> std::ops::Deref for Scratch<T> {
 
 impl<T: Element> Drop for Scratch<T> {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
-            self.free.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
-        }
+        let mut state = lock(&self.state);
+        state.held.insert(self.buffer.id(), false);
+        state.free.push(self.memory.clone());
     }
 }

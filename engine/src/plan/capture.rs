@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Plan, PlanError, PointerSignature, SignatureDiff};
-use crate::device::{Allocation, Graph, GraphExec, Stream};
+use super::{GraphProof, Plan, PlanError, PointerSignature, SignatureDiff};
+use crate::device::{Allocation, GraphExec, Stream};
 use crate::kernel::ArgSlot;
 
 /// All that a captured plan bakes except addresses, as bytes: functions, grids, blocks, shared sizes, scalars and which
@@ -59,10 +59,10 @@ impl Plan {
                 }));
             }
         };
-        let compared = self.prove(&graph)?;
+        let proof = self.prove(&graph)?;
         let signature = self.signature();
         let exec = graph.instantiate(self.allocations()).map_err(PlanError::Memory)?;
-        Ok(CapturedPlan { plan: self.clone(), exec, signature, compared })
+        Ok(CapturedPlan { plan: self.clone(), exec, signature, proof })
     }
 
     /// Every allocation that the plan's launches point into.
@@ -80,37 +80,6 @@ impl Plan {
         }
         all
     }
-
-    /// Compares the recorded nodes with the launches: one kernel node a launch, in order, each depending on the one
-    /// before, with the same function, geometry and parameter bytes.
-    fn prove(&self, graph: &Graph) -> Result<usize, PlanError> {
-        let fail = |reason| Err(PlanError::Proof { plan: self.name.clone(), reason });
-        let nodes = graph.nodes();
-        if nodes.len() != self.steps.len() {
-            return fail(format!("{} nodes for {} launches", nodes.len(), self.steps.len()));
-        }
-        for (index, (node, step)) in nodes.iter().zip(&self.steps).enumerate() {
-            let Some(kernel) = node.as_kernel() else {
-                return fail(format!("node {index} is a {}, but {} was recorded", node.kind(), step.label));
-            };
-            let launch = &step.launch;
-            let same = kernel.function == launch.decl.entry
-                && (kernel.grid, kernel.block, kernel.shared) == (launch.grid, launch.block, launch.shared)
-                && kernel.params == launch.args.encode()[..];
-            if !same {
-                return fail(format!(
-                    "node {index} ({}) holds {kernel:?}, not what was recorded",
-                    step.label
-                ));
-            }
-        }
-        for index in 1..nodes.len() {
-            if !graph.edges().iter().any(|edge| (edge.from, edge.to) == (index - 1, index)) {
-                return fail(format!("no edge from node {} to node {index}", index - 1));
-            }
-        }
-        Ok(nodes.len())
-    }
 }
 
 /// A plan with its instantiated graph.
@@ -119,7 +88,7 @@ pub struct CapturedPlan {
     plan: Plan,
     exec: GraphExec,
     signature: PointerSignature,
-    compared: usize,
+    proof: GraphProof,
 }
 
 impl CapturedPlan {
@@ -141,9 +110,9 @@ impl CapturedPlan {
         &self.signature
     }
 
-    /// Nodes that were read back from the device and compared with the plan.
-    pub fn nodes_compared(&self) -> usize {
-        self.compared
+    /// What was proven of the graph before it was trusted.
+    pub fn proof(&self) -> GraphProof {
+        self.proof
     }
 
     /// The plan's pointers that have moved since the graph was made.

@@ -6,12 +6,18 @@
 
 mod arena;
 mod capture;
+mod check;
+mod proof;
 mod signature;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
 pub use arena::{Arena, Scratch};
 pub use capture::{CaptureKey, CapturedPlan};
+use check::PlanChecker;
+pub use proof::GraphProof;
 pub use signature::{PointerSignature, SignatureDiff, SlotPlace};
 use thiserror::Error;
 
@@ -56,6 +62,50 @@ pub enum PlanError {
         plan: String,
         /// Why.
         source: Box<CaptureError>,
+    },
+    /// Two arguments of one launch overlap, and one of them is written.
+    #[error(
+        "{at}: arguments `{argument}` and `{other}` overlap in buffer `{buffer}`, and one of them is written: \
+             give the launch separate buffers"
+    )]
+    Aliasing {
+        /// Where in the plan.
+        at: Label,
+        /// An argument.
+        argument: &'static str,
+        /// The other.
+        other: &'static str,
+        /// The buffer of the first.
+        buffer: String,
+    },
+    /// Scratch is read that no launch before has written.
+    #[error(
+        "{at}: argument `{argument}` reads bytes {from}..{to} of scratch `{buffer}`, which no launch before wrote whole"
+    )]
+    Unwritten {
+        /// Where in the plan.
+        at: Label,
+        /// The argument.
+        argument: &'static str,
+        /// The buffer.
+        buffer: String,
+        /// First byte.
+        from: u64,
+        /// One past the last byte.
+        to: u64,
+    },
+    /// Scratch is used after it was given back.
+    #[error(
+        "{at}: argument `{argument}` is scratch `{buffer}`, which was given back before this launch: its memory may \
+             serve another buffer; keep it until the last launch that uses it"
+    )]
+    Lifetime {
+        /// Where in the plan.
+        at: Label,
+        /// The argument.
+        argument: &'static str,
+        /// The buffer.
+        buffer: String,
     },
     /// A captured graph does not hold what the plan says.
     #[error("captured {plan}: {reason}")]
@@ -171,14 +221,28 @@ impl Plan {
 #[derive(Debug)]
 pub struct PlanBuilder<'e> {
     engine: &'e Engine,
+    arena: Arena,
+    checker: PlanChecker,
     layer: Option<u32>,
     plan: Plan,
 }
 
 impl<'e> PlanBuilder<'e> {
-    /// An empty plan for `engine`.
-    pub fn new(engine: &'e Engine, name: impl Into<String>) -> Self {
-        PlanBuilder { engine, layer: None, plan: Plan { name: name.into(), steps: Vec::new() } }
+    /// An empty plan for `engine`, whose scratch comes from `arena`.
+    pub fn new(engine: &'e Engine, arena: &Arena, name: impl Into<String>) -> Self {
+        let plan = Plan { name: name.into(), steps: Vec::new() };
+        PlanBuilder { engine, arena: arena.clone(), checker: PlanChecker::default(), layer: None, plan }
+    }
+
+    /// Where the plan's scratch comes from.
+    pub fn arena(&self) -> Arena {
+        self.arena.clone()
+    }
+
+    /// Finishes the plan and begins one called `name`, which is only ever run after it: it may read what this one wrote.
+    pub fn split(&mut self, name: impl Into<String>) -> Plan {
+        self.layer = None;
+        std::mem::replace(&mut self.plan, Plan { name: name.into(), steps: Vec::new() })
     }
 
     /// The engine that the plan is for.
@@ -195,7 +259,8 @@ impl<'e> PlanBuilder<'e> {
     /// Appends a launch.
     ///
     /// # Errors
-    /// Arguments that do not fit, or a kernel that is not loaded; both name the layer and `what`.
+    /// Arguments that do not fit or get in each other's way, scratch that is not written yet or given back already, a kernel
+    /// that is not loaded; all name the layer and `what`.
     pub fn push(
         &mut self,
         what: &'static str,
@@ -208,6 +273,7 @@ impl<'e> PlanBuilder<'e> {
             .function(launch.decl)
             .map_err(|source| PlanError::Engine { at: label, source: Box::new(source) })?
             .clone();
+        self.checker.launch(&self.arena, label, &launch)?;
         let pointers = launch.args.slots().iter().enumerate();
         let access = pointers.filter_map(|(index, slot)| match slot {
             ArgSlot::Pointer { access, .. } => Some(ParamAccess { param: index as u16, access: *access }),
