@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use bitwalk_kernels::Arch;
 
-use super::statements::statements;
+use ptx_sim::census;
 
 /// Arguments of `cargo xtask ptx-census`.
 #[derive(Debug, clap::Args)]
@@ -18,15 +18,15 @@ pub struct CensusArgs {
 
 /// Prints each opcode with how often it stands in the PTX of each target and in which modules.
 pub fn run(arguments: &CensusArgs) -> Result<ExitCode> {
-    let mut counts: BTreeMap<&str, ([usize; 2], Vec<&str>)> = BTreeMap::new();
+    let mut counts: BTreeMap<String, ([u64; 2], Vec<&str>)> = BTreeMap::new();
     for (target, arch) in [Arch::Compute80, Arch::Compute90].into_iter().enumerate() {
         for module in bitwalk_kernels::modules(arch) {
             if arguments.module.as_deref().is_some_and(|wanted| wanted != module.name) {
                 continue;
             }
-            for statement in statements(module.text) {
-                let (numbers, modules) = counts.entry(statement.opcode).or_default();
-                numbers[target] += 1;
+            for (opcode, count) in census(module.name, module.text)?.opcodes {
+                let (numbers, modules) = counts.entry(opcode).or_default();
+                numbers[target] += count;
                 if !modules.contains(&module.name) {
                     modules.push(module.name);
                 }

@@ -83,7 +83,7 @@ pub fn run(arguments: &Args) -> Result<ExitCode> {
         write(&crate_dir, &header)?;
     }
     let built = compile::all(&nvcc, &crate_dir)?;
-    prototypes::complete(&built)?;
+    prototypes::compare(&built)?;
     let findings: Vec<String> = built.iter().flat_map(|module| lint::lint(module, &root)).collect();
     if !findings.is_empty() {
         bail!("the PTX breaks the numeric contract:\n{}", findings.join("\n"));

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
-use bitwalk::kernel::{KERNELS, KernelDecl};
+use bitwalk::kernel::{EntryParam, KERNELS, KernelDecl};
+use ptx_sim::{EntryAbi, census};
 
 use super::Built;
-use super::statements::entries;
 
 /// The declared kernels by module, each module's in the order of their entries' names.
 fn by_module() -> BTreeMap<&'static str, Vec<&'static KernelDecl>> {
@@ -38,22 +38,27 @@ pub fn header() -> String {
     text
 }
 
-/// Fails unless the entries of the compiled modules are exactly the declared ones. nvcc compares only what is both declared
-/// and defined: an entry that nobody declared, or a declared one that nobody wrote, shows here.
-pub fn complete(built: &[Built]) -> Result<()> {
+/// Fails unless the entries of the compiled modules are exactly the declared ones, with the declared parameters. nvcc
+/// compares only what is both declared and defined: an entry that nobody declared, or a declared one that nobody wrote,
+/// shows here, and so does a lowering that C++ types do not show.
+pub fn compare(built: &[Built]) -> Result<()> {
     let declared = by_module();
     let mut differences = Vec::new();
     for module in built {
-        let mut compiled = entries(&module.text);
-        compiled.sort_unstable();
-        let wanted: Vec<&str> =
-            declared.get(module.module.as_str()).into_iter().flatten().map(|decl| decl.entry).collect();
-        for entry in compiled.iter().filter(|entry| !wanted.contains(entry)) {
+        let path = module.path();
+        let compiled = census(&module.module, &module.text)?.entries;
+        let wanted = declared.get(module.module.as_str()).map_or(&[][..], Vec::as_slice);
+        for entry in compiled.iter().filter(|entry| wanted.iter().all(|decl| decl.entry != entry.name)) {
             differences
-                .push(format!("{}: entry {entry} has no declaration in engine/src/kernels", module.path()));
+                .push(format!("{path}: entry {} has no declaration in engine/src/kernels", entry.name));
         }
-        for entry in wanted.iter().filter(|entry| !compiled.contains(entry)) {
-            differences.push(format!("{}: declared entry {entry} is not defined", module.path()));
+        for decl in wanted {
+            match compiled.iter().find(|entry| entry.name == decl.entry) {
+                None => differences.push(format!("{path}: declared entry {} is not defined", decl.entry)),
+                Some(entry) => {
+                    differences.extend(mismatch(decl, entry).map(|what| format!("{path}: {what}")))
+                }
+            }
         }
     }
     for module in declared.keys().filter(|name| !built.iter().any(|module| module.module == **name)) {
@@ -64,4 +69,16 @@ pub fn complete(built: &[Built]) -> Result<()> {
         return Ok(());
     }
     bail!("declarations and sources do not agree:\n{}", differences.join("\n"));
+}
+
+/// What the entry's parameters and limits say against the declaration.
+fn mismatch(decl: &'static KernelDecl, entry: &EntryAbi) -> Option<String> {
+    let param = |p: &ptx_sim::module::Param| EntryParam {
+        offset: p.offset as usize,
+        size: p.size as usize,
+        align: p.align as usize,
+    };
+    let params: Vec<EntryParam> = entry.params.iter().map(param).collect();
+    let threads = entry.max_ntid.map_or(1024, |limit| limit.iter().product());
+    decl.check_abi(&params, threads).err().map(|mismatch| mismatch.to_string())
 }

@@ -1,4 +1,4 @@
-//! The statements of a PTX text, as far as lints and the census need them: opcode, operands and line.
+//! The statements of a PTX text, as far as lints need them, on the lines they stand on: opcode, operands and line.
 
 /// One instruction.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,20 +42,9 @@ pub fn statements(text: &str) -> Vec<Statement<'_>> {
     found
 }
 
-/// The names of the entries, in order.
-pub fn entries(text: &str) -> Vec<&str> {
-    let names = text.lines().filter_map(|line| line.trim_start().strip_prefix(".visible .entry "));
-    names.map(|name| name.split(|c: char| c == '(' || c.is_whitespace()).next().unwrap_or("")).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{entries, statements};
-
-    #[test]
-    fn entries_are_listed() {
-        assert_eq!(entries("// .globl\ta\n.visible .entry a(\n)\n{\n}\n.visible .entry b()\n"), ["a", "b"]);
-    }
+    use super::statements;
 
     #[test]
     fn instructions_are_found_behind_labels_guards_and_braces() {
