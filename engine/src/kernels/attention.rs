@@ -211,7 +211,7 @@ macro_rules! declare_rope {
 type Half = half::f16;
 
 declare_rope! {
-    rope_kv_f32 "rope_kv_f32" f32 5e-7;
+    rope_kv_f32 "rope_kv_f32" f32 3e-7;
     rope_kv_f16 "rope_kv_f16" Half 4.9e-4;
     rope_kv_fp8 "rope_kv_fp8" F8E4M3 6.3e-2;
 }
@@ -221,7 +221,7 @@ macro_rules! declare_split {
         /// For each query head and chunk of 64 keys up to `*position`: `partial = Σ exp(s − m) · v`, `max_sum = (m, Σ
         /// exp(s − m))`, with scores `s = scale · q · k` and `m` the chunk's largest. Block (kv head, chunk); chunks past
         /// the length leave at once, so the result does not depend on `n_splits`, the launch's capacity in chunks.
-        #[kernel(module = "attention", entry = $entry, reference = split_reference::<$element, $dim>, cases = split_cases::<$dim>, tol = 2e-6)]
+        #[kernel(module = "attention", entry = $entry, reference = split_reference::<$element, $dim>, cases = split_cases::<$dim>, tol = 1e-6)]
         #[launch(grid = (kv_heads, n_splits, 1), block = (128, 1, 1))]
         #[cost(
             read = q.bytes() + 2 * n_splits * 64 * kv_heads * $dim * size_of::<$element>() as u64,

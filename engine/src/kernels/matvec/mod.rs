@@ -45,19 +45,11 @@ const FLOAT_SHAPES: [(u32, u32); 9] =
 /// The same for formats of blocks of 32.
 const BLOCK_SHAPES: [(u32, u32); 9] =
     [(1, 32), (3, 64), (5, 96), (33, 256), (67, 576), (131, 288), (9, 2048), (7, 2080), (6, 8224)];
-/// `(rows, cols)` of real models: SmolLM2-135M, Llama-3.2-1B, Llama-3-8B.
-const MODEL_SHAPES: [(u32, u32); 8] = [
-    (960, 576),
-    (576, 1536),
-    (49152, 576),
-    (2048, 2048),
-    (2048, 8192),
-    (6144, 4096),
-    (4096, 14336),
-    (128_256, 4096),
-];
+/// `(rows, cols)` of real models: SmolLM2-135M's output, down and head, Llama-3.2-1B's down, Llama-3-8B's qkv and down.
+const MODEL_SHAPES: [(u32, u32); 6] =
+    [(576, 576), (576, 1536), (49152, 576), (2048, 8192), (6144, 4096), (4096, 14336)];
 /// `(rows, cols)` of a gated pair, rows of one half.
-const MODEL_PAIRS: [(u32, u32); 3] = [(1536, 576), (8192, 2048), (14336, 4096)];
+const MODEL_PAIRS: [(u32, u32); 2] = [(1536, 576), (8192, 2048)];
 
 /// One case a shape; the residual is there in every other.
 fn shapes(small: &[(u32, u32)], model: &[(u32, u32)], residual: bool) -> Vec<Case> {
@@ -67,7 +59,7 @@ fn shapes(small: &[(u32, u32)], model: &[(u32, u32)], residual: bool) -> Vec<Cas
     let mut cases: Vec<Case> = small
         .iter()
         .enumerate()
-        .map(|(i, shape)| if residual && i % 2 == 0 { case(shape).absent("residual") } else { case(shape) })
+        .map(|(i, shape)| if residual && i % 2 == 1 { case(shape).absent("residual") } else { case(shape) })
         .collect();
     cases.extend(model.iter().map(|shape| case(shape).representative()));
     cases
@@ -94,9 +86,9 @@ macro_rules! declare {
         /// `y[r] = (residual[r] +) Σ_c w[r, c] · x[c]`. A group of neighbouring lanes a row, each taking 16-byte vectors
         /// in turn into two alternating sums, folded by a butterfly: that order is the numeric contract.
         ///
-        /// The tolerance: a lane's chain of m = cols / lanes products errs by about 2⁻²⁵·√m of its size, and outputs of
-        /// a single row may be small against their terms.
-        #[kernel(module = "matvec", entry = $entry, reference = reference, cases = $cases, tol = 2e-6)]
+        /// The tolerance: a lane's chain of m = cols / (2 · lanes) products of order 1 errs by about 2⁻²⁵·√m of its
+        /// size, m at most 130 here; a few times that for the worst of many rows.
+        #[kernel(module = "matvec", entry = $entry, reference = reference, cases = $cases, tol = 9e-7)]
         #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE))]
         #[cost(read = w.bytes() + x.bytes() + residual.bytes(), write = y.bytes(), flops = 2 * rows * cols)]
         pub fn $name(
@@ -125,7 +117,7 @@ macro_rules! declare_swiglu {
     ($($name:ident $entry:tt $format:ident $lanes:literal $cases:ident;)*) => {$(
         /// `y[r] = silu(w[r] · x) · (w[rows + r] · x)`: gate and up projections, stacked, and the activation. The sums
         /// have the bits of the `matvec` of the same format.
-        #[kernel(module = "matvec", entry = $entry, reference = swiglu_reference, cases = $cases, tol = 2e-6)]
+        #[kernel(module = "matvec", entry = $entry, reference = swiglu_reference, cases = $cases, tol = 1e-6)]
         #[launch(grid = (blocks(rows, $lanes), 1, 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE))]
         #[cost(read = w.bytes() + x.bytes(), write = y.bytes(), flops = 4 * rows * cols)]
         pub fn $name(
