@@ -20,7 +20,7 @@ use super::module::{FunctionInfo, MAX_PARAMS};
 use super::stream::LaunchParams;
 use cust_raw::*;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -51,6 +51,9 @@ pub(super) struct CudaBackend {
     context: CUcontext,
     /// The devices whose memory this one may reach.
     peers: Mutex<Vec<u32>>,
+    /// The streams that there are. Held while one begins a capture and while all are waited for, so that none begins
+    /// a capture in between.
+    streams: Mutex<HashSet<u64>>,
     functions: Mutex<HashMap<u64, KnownFunction>>,
     /// The nodes of each captured graph, in the order they are shown in.
     nodes: Mutex<HashMap<u64, Vec<CUgraphNode>>>,
@@ -231,8 +234,20 @@ impl Backend for CudaBackend {
 
     fn synchronize(&self) -> Result<()> {
         self.enter()?;
-        // SAFETY: no arguments; the context is current.
-        self.check_work(unsafe { cuCtxSynchronize() }, "synchronise the device")
+        // Stream by stream: waiting for the context is invalid, and spoils the capture, while any stream of it
+        // captures, which may be another thread's.
+        for &stream in &*lock(&self.streams) {
+            let stream = StreamHandle(stream);
+            let mut status = 0u32;
+            // SAFETY: the stream is alive as long as it is listed; the status, a C enum, is read as the integer it is.
+            let result =
+                unsafe { cuStreamIsCapturing(raw_stream(stream), ptr::from_mut(&mut status).cast()) };
+            self.check_work(result, "ask whether a stream captures")?;
+            if status == 0 {
+                self.stream_synchronize(stream)?;
+            }
+        }
+        Ok(())
     }
 
     fn stream_create(&self) -> Result<StreamHandle> {
@@ -242,10 +257,12 @@ impl Backend for CudaBackend {
         // Not through `cust`: its `Stream::new` removes NON_BLOCKING, so that every stream would wait for the default one.
         // SAFETY: `stream` is valid for the write.
         self.check(unsafe { cuStreamCreateWithPriority(&mut stream, NON_BLOCKING, 0) }, "create a stream")?;
+        lock(&self.streams).insert(handle(stream));
         Ok(StreamHandle(handle(stream)))
     }
 
     fn stream_destroy(&self, stream: StreamHandle) {
+        lock(&self.streams).remove(&stream.0);
         // SAFETY: its owner destroys it once; the driver lets queued work finish.
         self.release_with("destroy a stream", || unsafe { cuStreamDestroy_v2(raw_stream(stream)) });
     }
@@ -422,6 +439,7 @@ impl Backend for CudaBackend {
     fn capture_begin(&self, stream: StreamHandle) -> Result<()> {
         self.enter()?;
         let mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let _none_waits = lock(&self.streams);
         // SAFETY: the stream is alive.
         self.check(unsafe { cuStreamBeginCapture_v2(raw_stream(stream), mode) }, "begin capture")
     }

@@ -8,7 +8,7 @@ use cust::context::Context;
 use cust::device::{Device, DeviceAttribute};
 use cust::{CudaApiVersion, CudaFlags};
 use cust_raw::CUcontext;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicPtr;
@@ -75,6 +75,7 @@ pub(in crate::device) fn open(ordinal: u32) -> Result<(CudaBackend, DeviceInfo)>
         driver,
         context,
         peers: Mutex::new(Vec::new()),
+        streams: Mutex::new(HashSet::new()),
         functions: Mutex::new(HashMap::new()),
         nodes: Mutex::new(HashMap::new()),
         last_launch: AtomicPtr::new(ptr::null_mut()),

@@ -129,5 +129,6 @@ forward! {
     cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, flags: u32);
     cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream);
     cuStreamBeginCapture_v2(h_stream: CUstream, mode: CUstreamCaptureMode);
+    cuStreamIsCapturing(h_stream: CUstream, status: *mut CUstreamCaptureStatus);
     cuStreamEndCapture(h_stream: CUstream, ph_graph: *mut CUgraph);
 }
