@@ -18,7 +18,7 @@ mod tensor;
 
 use thiserror::Error;
 
-use super::{Arg, Case, KernelDecl, LaunchError, RawTensor};
+use super::{Arg, Case, KernelDecl, Launch, LaunchError, RawTensor};
 use crate::device::{Device, DeviceError, DeviceKind, Function, Stream};
 use case::Input;
 use element::{Compared, Run};
@@ -217,6 +217,46 @@ pub fn check_kernel(
     Ok(KernelReport { kernel, cases, skipped, elements, worst, tolerance, worst_case: case })
 }
 
+/// A case of a kernel, bound to buffers that hold what `kernel-check` puts there: what a benchmark launches over and over.
+#[derive(Debug)]
+pub struct PreparedCase {
+    launch: Launch,
+    function: Function,
+}
+
+impl PreparedCase {
+    /// Allocates and fills the case's buffers on `device`, where `function` is the kernel's entry as loaded.
+    ///
+    /// # Errors
+    /// A case that does not fit the declaration, or a device that fails.
+    pub fn new(
+        decl: &'static KernelDecl,
+        device: &Device,
+        function: &Function,
+        case: &Case,
+    ) -> Result<PreparedCase, CheckFailure> {
+        let check = Check { decl, device, function, case };
+        let inputs = case::inputs(decl, case).map_err(|reason| check.bad_case(reason))?;
+        let stream = device.stream().map_err(|source| check.failed(source))?;
+        let memory = check.fill(&stream, &inputs, POISONS[0], false)?;
+        // The launch holds the buffers from here on.
+        Ok(PreparedCase { launch: check.bind(&inputs, &memory)?, function: function.clone() })
+    }
+
+    /// The launch.
+    pub fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
+    /// Queues it once.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn submit(&self, stream: &Stream) -> Result<(), DeviceError> {
+        self.launch.submit(stream, &self.function)
+    }
+}
+
 /// The comparison with the worst error so far.
 #[derive(Default)]
 struct Worst {
@@ -277,15 +317,7 @@ impl Check<'_> {
     /// What each argument's buffers hold after a launch. Those that are only read are checked to be as they were.
     fn launch(&self, inputs: &[Input], poison: u8, guarded: bool) -> Result<Vec<Vec<Vec<u8>>>, CheckFailure> {
         let stream = self.device.stream().map_err(|source| self.failed(source))?;
-        let mut memory = Vec::with_capacity(inputs.len());
-        for (input, param) in inputs.iter().zip(self.decl.params) {
-            let contents = input.device(poison);
-            let buffers: Result<Vec<Memory>, DeviceError> = contents
-                .iter()
-                .map(|contents| Memory::new(self.device, &stream, param.name, contents, guarded))
-                .collect();
-            memory.push(buffers.map_err(|source| self.failed(source))?);
-        }
+        let memory = self.fill(&stream, inputs, poison, guarded)?;
         self.submit(&stream, inputs, &memory)?;
         let mut after = Vec::with_capacity(inputs.len());
         for (index, (input, buffers)) in inputs.iter().zip(&memory).enumerate() {
@@ -312,8 +344,28 @@ impl Check<'_> {
         Ok(after)
     }
 
-    /// Binds the buffers, launches and waits.
-    fn submit(&self, stream: &Stream, inputs: &[Input], memory: &[Vec<Memory>]) -> Result<(), CheckFailure> {
+    /// One buffer for each plane of each argument that has any, holding what the launch is to find.
+    fn fill(
+        &self,
+        stream: &Stream,
+        inputs: &[Input],
+        poison: u8,
+        guarded: bool,
+    ) -> Result<Vec<Vec<Memory>>, CheckFailure> {
+        let mut memory = Vec::with_capacity(inputs.len());
+        for (input, param) in inputs.iter().zip(self.decl.params) {
+            let contents = input.device(poison);
+            let buffers: Result<Vec<Memory>, DeviceError> = contents
+                .iter()
+                .map(|contents| Memory::new(self.device, stream, param.name, contents, guarded))
+                .collect();
+            memory.push(buffers.map_err(|source| self.failed(source))?);
+        }
+        Ok(memory)
+    }
+
+    /// Binds the buffers.
+    fn bind(&self, inputs: &[Input], memory: &[Vec<Memory>]) -> Result<Launch, CheckFailure> {
         let buffers: Result<Vec<Vec<_>>, DeviceError> =
             memory.iter().map(|planes| planes.iter().map(Memory::buffer).collect()).collect();
         let buffers = buffers.map_err(|source| self.failed(source))?;
@@ -345,14 +397,17 @@ impl Check<'_> {
             .collect();
         let launch = (self.decl.bind)(&args)
             .map_err(|source| CheckFailure::Launch { case: self.case.label.clone(), source })?;
-        let run = || {
-            if launch.shared > SHARED_BY_DEFAULT {
-                self.function.allow_shared(launch.shared)?;
-            }
-            launch.submit(stream, self.function)?;
-            stream.synchronize()
-        };
-        run().map_err(|source| self.failed(source))
+        if launch.shared > SHARED_BY_DEFAULT {
+            self.function.allow_shared(launch.shared).map_err(|source| self.failed(source))?;
+        }
+        Ok(launch)
+    }
+
+    /// Binds the buffers, launches and waits.
+    fn submit(&self, stream: &Stream, inputs: &[Input], memory: &[Vec<Memory>]) -> Result<(), CheckFailure> {
+        let launch = self.bind(inputs, memory)?;
+        let run = launch.submit(stream, self.function).and_then(|()| stream.synchronize());
+        run.map_err(|source| self.failed(source))
     }
 
     fn bad_case(&self, reason: String) -> CheckFailure {
