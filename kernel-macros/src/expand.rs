@@ -354,6 +354,7 @@ fn reference(kernel: &Kernel) -> TokenStream {
     let signature = quote_spanned!(span=> fn(#(#types),*));
     quote! {
         |#args: &mut [::bitwalk::kernel::HostArg]| {
+            #[allow(clippy::type_complexity)] // as long as the kernel's signature
             let #reference: #signature = #path;
             let [#(#locals),*] = #args else {
                 ::core::panic!("the harness gave another number of arguments than {}", #count);

@@ -66,7 +66,7 @@ impl<T: Element> KernelParam for OptionalIn<T> {
     const SLOTS: &'static [SlotDecl] = &[pointer(T::C_TYPE, Access::Read)];
     type Bound<'a> = Option<&'a Buffer<T>>;
     fn erase<'a>(bound: Self::Bound<'a>) -> Arg<'a> {
-        bound.map_or(Arg::Null, |buffer| In::<T>::erase(buffer))
+        bound.map_or(Arg::Null, In::<T>::erase)
     }
 }
 

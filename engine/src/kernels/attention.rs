@@ -21,10 +21,10 @@ fn rope_reference(
 ) {
     let (q, kv, dim) = (q_heads as usize, kv_heads as usize, head_dim as usize);
     for head in 0..q + kv {
-        for pair in 0..dim / 2 {
+        for (pair, inv_freq) in inv_freq.iter().enumerate().take(dim / 2) {
             let (i, j) = if interleaved != 0 { (2 * pair, 2 * pair + 1) } else { (pair, pair + dim / 2) };
             // The angle is a float32 product, as in the models' own code.
-            let (sin, cos) = f64::from(position as f32 * inv_freq[pair]).sin_cos();
+            let (sin, cos) = f64::from(position as f32 * inv_freq).sin_cos();
             let (a, b) = (qkv[head * dim + i], qkv[head * dim + j]);
             let rotated = (a * cos - b * sin, b * cos + a * sin);
             if head < q {

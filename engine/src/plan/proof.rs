@@ -64,15 +64,17 @@ impl Plan {
         // does not hold this plan; so one pass from the back closes the relation.
         let mut after = vec![vec![false; count]; count];
         for from in (0..count).rev() {
+            let (earlier, later) = after.split_at_mut(from + 1);
+            let after_from = &mut earlier[from];
             for &(_, to) in edges.iter().filter(|edge| edge.0 == from) {
                 if to <= from || to >= count {
                     return Err(format!(
                         "an edge leads from node {from} to node {to}, against the plan's order"
                     ));
                 }
-                after[from][to] = true;
-                for later in to + 1..count {
-                    after[from][later] |= after[to][later];
+                after_from[to] = true;
+                for (mine, through) in after_from.iter_mut().zip(&later[to - from - 1]) {
+                    *mine |= through;
                 }
             }
         }
