@@ -15,6 +15,8 @@ mod element;
 mod memory;
 mod random;
 mod tensor;
+#[cfg(test)]
+mod tests;
 
 use thiserror::Error;
 
