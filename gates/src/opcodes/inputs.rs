@@ -220,7 +220,7 @@ pub(super) fn cases(types: &[Type], random: &mut Random) -> Vec<Vec<u64>> {
         let mut operands: Vec<u64> = types.iter().map(|&ty| random.value(ty)).collect();
         let first = operands[0];
         for (x, &ty) in operands.iter_mut().zip(types).skip(1) {
-            if ty == types[0] && random.below(3) != 0 {
+            if ty == types[0] && ty != Type::Pred && random.below(3) != 0 {
                 let sign = 1u64 << (ty.register_bits() - 1);
                 let mask = sign | (sign - 1);
                 *x = random.pick(&[first, first ^ sign, first.wrapping_add(1), first.wrapping_neg()]) & mask;

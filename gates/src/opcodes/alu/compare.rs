@@ -159,7 +159,8 @@ pub(super) fn testp(m: &mut Modifiers<'_>) -> Option<Operation> {
             "infinite" => matches!(value, Value::Infinite(_)),
             "number" => value != Value::Nan,
             "notanumber" => value == Value::Nan,
-            "normal" => matches!(value, Value::Finite(_)) && !subnormal(x[0]),
+            // Zero counts as normal.
+            "normal" => matches!(value, Value::Finite(_)) && (zero || !subnormal(x[0])),
             _ => matches!(value, Value::Finite(_)) && subnormal(x[0]) && !zero,
         })
     });
@@ -218,5 +219,6 @@ mod tests {
         assert_eq!(eval("set.gt.u32.s32", &[6, 5]), 0xffff_ffff);
         assert_eq!(eval("testp.subnormal.f32", &[1]), 1);
         assert_eq!(eval("testp.subnormal.f32", &[0]), 0);
+        assert_eq!(eval("testp.normal.f32", &[0]), 1);
     }
 }

@@ -15,7 +15,8 @@ pub(super) fn cvt(m: &mut Modifiers<'_>) -> Option<Operation> {
     let operation = match (from, to) {
         (_, Type::F16x2 | Type::Bf16x2) => return pair(from, to, rounding?, saturate),
         (Type::F32, Type::Tf32) if rounding == Some((Rounding::Away, false)) && !saturate => {
-            Operation::new(&[from], Type::B32, |x| tf32(x[0]))
+            // Hardware truncates a NaN's payload, even to an infinity: no result to rely on.
+            Operation::new(&[from], Type::B32, |x| tf32(x[0])).defined_if(|x| !soft::F32.is_nan(x[0]))
         }
         _ if from.integer() && to.integer() && plain => {
             let (low, high) = integer::range(to);
@@ -38,6 +39,8 @@ pub(super) fn cvt(m: &mut Modifiers<'_>) -> Option<Operation> {
             let (rounding, true) = rounding? else { return None };
             Operation::new(&[from], to, move |x| to_integer(from, to, rounding, x[0]))
         }
+        // bf16 is the upper half of f32, and hardware takes it so: a NaN keeps its payload.
+        (Type::Bf16, Type::F32) if plain && !saturate => Operation::new(&[from], to, |x| x[0] << 16),
         _ => {
             let (source, target) = (float::format(from)?, float::format(to)?);
             // Narrowing says how to round; widening is exact and does not; the same type rounds to integral
@@ -48,7 +51,7 @@ pub(super) fn cvt(m: &mut Modifiers<'_>) -> Option<Operation> {
                 None if !narrower && (from != to || saturate) => (Rounding::Even, false),
                 _ => return None,
             };
-            Operation::new(&[from], to, move |x| {
+            let operation = Operation::new(&[from], to, move |x| {
                 let value = match source.decode(x[0]) {
                     Value::Finite(exact) if integral => {
                         let magnitude = exact.to_integer(rounding).unsigned_abs();
@@ -63,7 +66,9 @@ pub(super) fn cvt(m: &mut Modifiers<'_>) -> Option<Operation> {
                 };
                 let bits = target.encode(value, rounding);
                 if saturate { float::saturate(target, bits) } else { bits }
-            })
+            });
+            // From f64 a NaN's payload is kept in part, unlike elsewhere: not relied on.
+            operation.defined_if(if from == Type::F64 { |x| !soft::F64.is_nan(x[0]) } else { |_| true })
         }
     };
     Some(operation.without_constants())
