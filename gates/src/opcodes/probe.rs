@@ -29,8 +29,6 @@ pub(super) struct Launch {
     pub(super) grid: [u32; 3],
     /// Threads of a block.
     pub(super) block: [u32; 3],
-    /// Bytes of dynamic shared memory.
-    pub(super) shared: u32,
     /// Contents of the input buffer.
     pub(super) input: Vec<u8>,
     /// Parameters after the two pointers: offset in the parameter block, bytes.
@@ -38,13 +36,11 @@ pub(super) struct Launch {
     /// Contents of the output buffer afterwards.
     pub(super) expected: Vec<u8>,
     /// How the output is compared.
-    pub(super) compare: Compare,
+    pub(super) comparison: Compare,
     /// Values that the launch computes, of the output's bytes.
     pub(super) values: usize,
     /// Bytes of the input and of the output that one thread works on; for messages.
     pub(super) record: (usize, usize),
-    /// All blocks resident at once.
-    pub(super) cooperative: bool,
 }
 
 /// How an output is compared with what it must be.
@@ -64,33 +60,39 @@ impl Launch {
         Launch {
             grid: [grid, 1, 1],
             block: [block, 1, 1],
-            shared: 0,
             input,
             extra: Vec::new(),
             expected,
-            compare: Compare::Bits,
+            comparison: Compare::Bits,
             values,
             record,
-            cooperative: false,
         }
     }
 
-    /// Compares what a device wrote. Returns the first difference in words.
+    /// Compares what a device wrote with what it must be. An error says where, and from which operands.
     pub(super) fn check(&self, got: &[u8]) -> Result<(), String> {
-        if self.compare == Compare::Bits && got == self.expected {
+        self.compare(&self.expected, got)
+    }
+
+    /// Compares two outputs.
+    pub(super) fn compare(&self, expected: &[u8], got: &[u8]) -> Result<(), String> {
+        if got.len() != expected.len() {
+            return Err(format!("{} bytes of output, {} expected", got.len(), expected.len()));
+        }
+        if got == expected {
             return Ok(());
         }
         let different = |at: usize| {
-            let end = (at + 8).min(self.expected.len());
-            let (want, have) = (&self.expected[at..end], &got[at..end]);
-            let any_nan = self.compare == Compare::AnyF64Nan && is_f64_nan(want) && is_f64_nan(have);
+            let end = (at + 8).min(expected.len());
+            let (want, have) = (&expected[at..end], &got[at..end]);
+            let any_nan = self.comparison == Compare::AnyF64Nan && is_f64_nan(want) && is_f64_nan(have);
             want != have && !any_nan
         };
-        let mut places = (0..self.expected.len()).step_by(8).filter(|&at| different(at));
+        let mut places = (0..expected.len()).step_by(8).filter(|&at| different(at));
         let Some(at) = places.next() else { return Ok(()) };
         let count = 1 + places.count();
-        let end = (at + 8).min(self.expected.len());
-        let (want, have) = (word(&self.expected[at..end]), word(&got[at..end]));
+        let end = (at + 8).min(expected.len());
+        let (want, have) = (word(&expected[at..end]), word(&got[at..end]));
         let (input_record, output_record) = self.record;
         let mut message = format!("output byte {at}: expected {want:#x}, got {have:#x}");
         if output_record > 0 && input_record > 0 {
@@ -102,7 +104,7 @@ impl Launch {
             }
             message.push(')');
         }
-        let _ = write!(message, "; {count} of {} slots differ", self.expected.len().div_ceil(8));
+        let _ = write!(message, "; {count} of {} slots differ", expected.len().div_ceil(8));
         Err(message)
     }
 }
@@ -198,7 +200,7 @@ fn register_probe(form: &str, number: usize, operations: &[Operation]) -> Option
     let grid = cases.len() as u32 / THREADS;
     let mut launch = Launch::new(grid, THREADS, input, expected, cases.len() * slots);
     if operations.iter().any(|o| o.any_nan) {
-        launch.compare = Compare::AnyF64Nan;
+        launch.comparison = Compare::AnyF64Nan;
     }
     Some(Probe { form: form.into(), entry, ptx, launches: vec![launch] })
 }
