@@ -167,7 +167,7 @@ impl<'a> Modifiers<'a> {
 
 /// The forms that a PTX text uses, with how often. Besides opcodes as written (`add.rn.f32`) it counts what an
 /// opcode alone does not tell: `mov.b32 pack` and `mov.b32 unpack` (a vector as source or destination),
-/// `mov.u32 symbol`, special registers (`%tid.x`), guards (`@p`, `@!p`), `shfl… |p` and `setp… |q` (two
+/// `mov.u32 symbol` and `ld.shared.f32 [symbol]` (a variable's name), special registers (`%tid.x`), guards (`@p`, `@!p`), `shfl… |p` and `setp… |q` (two
 /// results).
 ///
 /// This reads the text itself, on purpose: an opcode that the simulator's parser overlooks is still seen.
@@ -195,10 +195,17 @@ pub(super) fn scan(ptx: &str) -> BTreeMap<String, usize> {
             "mov" => format!("{opcode}{}", mov_shape(operands)),
             "shfl" if operands.contains('|') => format!("{opcode} |p"),
             "setp" if operands.contains('|') => format!("{opcode} |q"),
+            "ld" | "st" | "atom" | "red" if names_variable(opcode, operands) => format!("{opcode}{}", super::memory::SYMBOL),
             _ => opcode.into(),
         });
     }
     forms
+}
+
+/// Whether an address is a variable's name. Parameters always are.
+fn names_variable(opcode: &str, operands: &str) -> bool {
+    let first = operands.split_once('[').and_then(|(_, address)| address.trim_start().bytes().next());
+    !opcode.contains(".param") && first.is_some_and(|b| b.is_ascii_alphabetic() || b == b'_' || b == b'$')
 }
 
 fn mov_shape(operands: &str) -> &'static str {
@@ -289,6 +296,8 @@ $L__BB0_1:
 	mov.u32 	%r4, staged;
 	{ .reg .b16 l, h; mov.b32 {l, h}, %r2; cvt.f32.f16 %f1, l; }
 	mov.b64 	%rd2, {%r1, %r2};
+	ld.shared.u32 	%r9, [staged+16];
+	ld.param.u64 	%rd1, [f_param_0];
 	ld.global.v4.f32 	{%f1, %f2, %f3, %f4}, [%rd1+16]; /* mul.f32 */
 	shfl.sync.bfly.b32 	%r5|%p1, %r4, 16, 31, -1;
 $L__BB0_2: ret;
@@ -298,7 +307,8 @@ $L__BB0_2: ret;
         assert_eq!(
             found,
             [
-                "%tid.x", "@!p", "bra", "cvt.f32.f16", "ld.global.v4.f32", "mov.b32 unpack", "mov.b64 pack", "mov.u32",
+                "%tid.x", "@!p", "bra", "cvt.f32.f16", "ld.global.v4.f32", "ld.param.u64",
+                "ld.shared.u32 [symbol]", "mov.b32 unpack", "mov.b64 pack", "mov.u32",
                 "mov.u32 symbol", "ret", "shfl.sync.bfly.b32 |p",
             ]
         );

@@ -5,8 +5,12 @@ use super::form::{Modifiers, Type};
 use super::inputs::{self, Random};
 use super::probe::{Launch, POISON, Probe, entry_name, slot};
 
+/// What [`scan`](super::form::scan) adds to a form whose address is a variable's name.
+pub(super) const SYMBOL: &str = " [symbol]";
 /// Threads of one block: two warps.
 const N: usize = 64;
+/// The thread that stores where only one may.
+const STORING: usize = 41;
 /// Bytes before the data, so that addresses carry an offset; a multiple of a block's words.
 const HEAD: usize = 4 * N;
 
@@ -57,28 +61,40 @@ impl Access {
         }
     }
 
-    /// The registers that bytes in memory load to: extended to the register's width by type.
-    fn loaded(&self, bytes: &[u8]) -> Vec<u8> {
+    /// The registers of type `into` that bytes in memory load to: extended to their width by the access's type.
+    fn loaded(&self, into: Type, bytes: &[u8]) -> Vec<u8> {
         bytes
             .chunks(self.part())
             .flat_map(|part| {
                 let raw = part.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-                let negative = self.ty.signed() && raw >> (self.ty.bits() - 1) == 1;
-                slot(self.ty, if negative { raw | u64::MAX << (self.ty.bits() - 1) } else { raw })
+                slot(into, self.ty.value(raw) as u64)
             })
             .collect()
+    }
+
+    /// The registers that may take a loaded value, or give one to store: of its own width, and wider where it is no
+    /// float.
+    fn containers(&self) -> Vec<Type> {
+        let float = !(self.ty.integer() || self.ty.untyped());
+        let wider = [Type::B32, Type::B64].into_iter().filter(|t| !float && t.bits() > self.ty.register_bits());
+        std::iter::once(self.ty).chain(wider).collect()
     }
 }
 
 /// The probe of a memory form; none when it is none, or not known.
 pub(super) fn probe(form: &str) -> Option<Probe> {
-    let mut m = Modifiers::new(form);
+    let (opcode, by_name) = form.strip_suffix(SYMBOL).map_or((form, false), |opcode| (opcode, true));
+    let mut m = Modifiers::new(opcode);
     match m.name {
         "ld" => {
             let access = Access::parse(&mut m)?;
-            if access.space == "param" { Some(load_parameter(form, &access)) } else { load(form, &access) }
+            match access.space.as_str() {
+                "param" => (!by_name).then(|| load_parameter(form, &access)),
+                _ => load(form, opcode, by_name, &access),
+            }
         }
-        "st" => store(form, &Access::parse(&mut m)?),
+        "st" => store(form, opcode, by_name, &Access::parse(&mut m)?),
+        _ if by_name => None,
         "cvta" => convert_address(form, &mut m),
         "cp" => copy_async(form, &mut m),
         _ => match form {
@@ -128,14 +144,17 @@ fn copy_words(asm: &mut Asm, thread: &str, global: &str, shared: &str, bytes: us
 }
 
 /// Loads of element `order[i]` by thread `i` from global, shared, local or constant memory.
-fn load(form: &str, access: &Access) -> Option<Probe> {
+fn load(form: &str, opcode: &str, by_name: bool, access: &Access) -> Option<Probe> {
     let mut random = Random::from_text(form);
     let size = access.bytes();
     let data = HEAD + (N * size).next_multiple_of(4 * N);
     let entry = entry_name(form);
     let bytes = random_bytes(&mut random, data);
     let mut order = shuffled(&mut random);
-    if access.space == "local" {
+    if by_name {
+        // Every thread loads the same elements, whose places are written in the instruction.
+        order.fill(0);
+    } else if access.space == "local" {
         // Each thread has a local copy of 8 elements only.
         order.iter_mut().for_each(|i| *i %= 8);
     }
@@ -183,18 +202,40 @@ fn load(form: &str, access: &Access) -> Option<Probe> {
         }
         _ => return None,
     };
-    let registers: Vec<String> = (0..access.vector).map(|_| asm.register_for(access.ty)).collect();
-    asm.put(format!("{form} {}, [{address}+{HEAD}]", access.operand(&registers)));
-    let output = asm.element(&frame.output, &frame.index, 8 * access.vector);
-    for (i, register) in registers.iter().enumerate() {
-        asm.store(access.ty, &output, 8 * i, register);
+    // Into every width of register, and once with a negative offset.
+    let containers = access.containers();
+    let beyond = asm.register_for(if address.starts_with("%r") { Type::B32 } else { Type::B64 });
+    asm.put(format!("add.s{} {beyond}, {address}, {}", if beyond.starts_with("%r") { 32 } else { 64 }, 2 * HEAD));
+    let mut loads: Vec<(Type, String)> =
+        containers.iter().map(|&container| (container, format!("[{address}+{HEAD}]"))).collect();
+    loads.push((access.ty, format!("[{beyond}+-{HEAD}]")));
+    if by_name {
+        let name = match access.space.as_str() {
+            "shared" => "staged",
+            "const" => &format!("{entry}_table"),
+            _ => return None,
+        };
+        loads.iter_mut().for_each(|(_, place)| *place = format!("[{name}+{HEAD}]"));
+    }
+    let output = asm.element(&frame.output, &frame.index, 8 * access.vector * loads.len());
+    let mut at = 0;
+    for (container, place) in &loads {
+        let registers: Vec<String> = (0..access.vector).map(|_| asm.register_for(*container)).collect();
+        asm.put(format!("{opcode} {}, {place}", access.operand(&registers)));
+        for register in registers {
+            asm.store(*container, &output, at, &register);
+            at += 8;
+        }
     }
     let expected: Vec<u8> = order
         .iter()
-        .flat_map(|&i| access.loaded(&bytes[HEAD + i as usize * size..HEAD + (i as usize + 1) * size]))
+        .flat_map(|&i| {
+            let element = &bytes[HEAD + i as usize * size..HEAD + (i as usize + 1) * size];
+            loads.iter().flat_map(|(container, _)| access.loaded(*container, element)).collect::<Vec<u8>>()
+        })
         .collect();
     let ptx = module + &asm.entry(&entry, &[]);
-    let mut launch = Launch::new(1, N as u32, [bytes, words(&order)].concat(), expected, N * access.vector);
+    let mut launch = Launch::new(1, N as u32, [bytes, words(&order)].concat(), expected, N * access.vector * loads.len());
     launch.record = (0, 0);
     Some(Probe { form: form.into(), entry, ptx, launches: vec![launch] })
 }
@@ -222,7 +263,7 @@ fn load_parameter(form: &str, access: &Access) -> Probe {
     values.extend((0..16).map(|_| random_bytes(&mut random, size)));
     let offset = 17usize.next_multiple_of(size);
     let launches = values.into_iter().map(|value| {
-        let expected = access.loaded(&value).repeat(32);
+        let expected = access.loaded(access.ty, &value).repeat(32);
         let mut launch = Launch::new(1, 32, vec![0; 8], expected, 32 * access.vector);
         launch.extra = vec![(16, vec![0xee]), (offset, value)];
         launch.record = (0, 0);
@@ -232,9 +273,15 @@ fn load_parameter(form: &str, access: &Access) -> Probe {
 }
 
 /// Stores to element `order[i]` by thread `i`, elements two apart so that what lies between must stay.
-fn store(form: &str, access: &Access) -> Option<Probe> {
+///
+/// With the place named in the instruction only one thread stores.
+fn store(form: &str, opcode: &str, by_name: bool, access: &Access) -> Option<Probe> {
+    if by_name && access.space != "shared" {
+        return None;
+    }
     let mut random = Random::from_text(form);
-    let (size, stride) = (access.bytes(), 2 * access.bytes());
+    let (size, containers) = (access.bytes(), access.containers());
+    let stride = (containers.len() + 1) * size;
     let data = HEAD + (N * stride).next_multiple_of(4 * N);
     let entry = entry_name(form);
     let order = shuffled(&mut random);
@@ -245,21 +292,30 @@ fn store(form: &str, access: &Access) -> Option<Probe> {
     let index = asm.r32();
     asm.put(format!("ld.global.u32 {index}, [{order_at}]"));
     let source = asm.element(&frame.input, &frame.thread, 8 * access.vector);
-    let registers: Vec<String> =
-        (0..access.vector).map(|i| asm.load(access.ty, &source, 8 * N + 8 * i)).collect();
-    let operand = access.operand(&registers);
+    // The same value out of every width of register, side by side.
+    let mut operands = Vec::new();
+    for &container in &containers {
+        let registers: Vec<String> =
+            (0..access.vector).map(|i| asm.load(container, &source, 8 * N + 8 * i)).collect();
+        operands.push(access.operand(&registers));
+    }
+    let mut put = |asm: &mut Asm, guard: &str, address: &str| {
+        for (i, operand) in operands.iter().enumerate() {
+            asm.put(format!("{guard}{opcode} [{address}+{}], {operand}", HEAD + i * size));
+        }
+    };
     let mut input = [words(&order), words(&values)].concat();
     let mut expected = vec![POISON; data];
     match access.space.as_str() {
         "global" => {
             let address = asm.element(&frame.output, &index, stride);
-            asm.put(format!("{form} [{address}+{HEAD}], {operand}"));
+            put(&mut asm, "", &address);
         }
         "" => {
             let generic = asm.r64();
             asm.put(format!("cvta.global.u64 {generic}, {}", frame.output));
             let address = asm.element(&generic, &index, stride);
-            asm.put(format!("{form} [{address}+{HEAD}], {operand}"));
+            put(&mut asm, "", &address);
         }
         "shared" => {
             let before = random_bytes(&mut random, data);
@@ -271,7 +327,13 @@ fn store(form: &str, access: &Access) -> Option<Probe> {
             copy_words(&mut asm, &frame.thread, &at, &base, data, true);
             let address = asm.r32();
             asm.put(format!("mad.lo.s32 {address}, {index}, {stride}, {base}"));
-            asm.put(format!("{form} [{address}+{HEAD}], {operand}"));
+            if by_name {
+                let p = asm.pred();
+                asm.put(format!("setp.eq.s32 {p}, {}, {STORING}", frame.thread));
+                put(&mut asm, &format!("@{p} "), "staged");
+            } else {
+                put(&mut asm, "", &address);
+            }
             asm.put("bar.sync 0");
             copy_words(&mut asm, &frame.thread, &frame.output, &base, data, false);
             expected.clone_from(&before);
@@ -281,14 +343,21 @@ fn store(form: &str, access: &Access) -> Option<Probe> {
         _ => return None,
     }
     for (thread, &i) in order.iter().enumerate() {
-        for (part, value) in values[thread * access.vector..(thread + 1) * access.vector].iter().enumerate() {
-            let at = HEAD + i as usize * stride + part * access.part();
-            expected[at..at + access.part()].copy_from_slice(&value.to_le_bytes()[..access.part()]);
+        let i = match by_name {
+            true if thread != STORING => continue,
+            true => 0,
+            false => i,
+        };
+        for copy in 0..containers.len() {
+            for (part, value) in values[thread * access.vector..(thread + 1) * access.vector].iter().enumerate() {
+                let at = HEAD + i as usize * stride + copy * size + part * access.part();
+                expected[at..at + access.part()].copy_from_slice(&value.to_le_bytes()[..access.part()]);
+            }
         }
     }
-    debug_assert!(size <= stride);
     let ptx = asm.entry(&entry, &[]);
-    let mut launch = Launch::new(1, N as u32, input, expected, N * access.vector);
+    let stored = if by_name { 1 } else { N };
+    let mut launch = Launch::new(1, N as u32, input, expected, stored * access.vector * containers.len());
     launch.record = (0, 0);
     Some(Probe { form: form.into(), entry, ptx, launches: vec![launch] })
 }

@@ -3,6 +3,7 @@
 use super::super::form::{Modifiers, Type};
 use super::super::soft::{self, Exact, Rounding, Value};
 use super::{Operation, float, integer};
+use std::sync::Arc;
 
 pub(super) fn cvt(m: &mut Modifiers<'_>) -> Option<Operation> {
     let (from, to) = (m.take_type()?, m.take_type()?);
@@ -72,6 +73,23 @@ pub(super) fn cvt(m: &mut Modifiers<'_>) -> Option<Operation> {
         }
     };
     Some(operation.without_constants())
+}
+
+/// The conversion with registers of its types, and with wider ones where an integer may live in such: of a source only
+/// the low bits count, a result is extended to its register by its type.
+pub(super) fn wider(operation: Operation) -> Vec<Operation> {
+    let (from, to) = (operation.inputs[0], operation.outputs[0]);
+    let word = |ty: Type| ty.integer() && ty.bits() < 32;
+    let mut out = vec![operation.clone()];
+    if word(from) {
+        out.push(Operation { inputs: vec![Type::B32], ..operation.clone() });
+    }
+    if word(to) {
+        let evaluate = operation.evaluate.clone();
+        let extend = move |x: &[u64]| [to.value(evaluate(x)[0]) as u64 & 0xffff_ffff, 0, 0, 0];
+        out.push(Operation { outputs: vec![Type::B32], evaluate: Arc::new(extend), ..operation });
+    }
+    out
 }
 
 /// Float to integer: rounded, then clamped to the integer's range. NaN gives 0, except that conversions from f64

@@ -90,7 +90,7 @@ pub(super) fn operations(form: &str) -> Option<Vec<Operation>> {
         ("slct", _) => vec![compare::slct(&mut m)?],
         ("set", _) => vec![compare::set(&mut m)?],
         ("testp", _) => vec![compare::testp(&mut m)?],
-        ("cvt", _) => vec![convert::cvt(&mut m)?],
+        ("cvt", _) => convert::wider(convert::cvt(&mut m)?),
         ("lop3", _) => lop3(&mut m)?,
         ("prmt", _) => vec![prmt(&mut m)?],
         ("and" | "or" | "xor" | "not" | "cnot", _) => vec![logic(&mut m)?],
