@@ -12,6 +12,7 @@ mod device;
 mod gate;
 pub mod graph_decode;
 mod kernel_check;
+mod opcodes;
 pub mod oracle;
 mod oracle_gate;
 mod outcome;
@@ -28,6 +29,7 @@ pub use outcome::{Count, Need, Outcome, Report, Skip};
 pub static GATES: &[Entry] = &[
     Entry::of::<abi::Abi>(),
     Entry::of::<device::DeviceGate>(),
+    Entry::of::<opcodes::Opcodes>(),
     Entry::of::<kernel_check::KernelCheck>(),
     Entry::of::<oracle_gate::OracleGate>(),
     Entry::of::<reference::Reference>(),

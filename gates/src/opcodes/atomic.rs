@@ -45,15 +45,45 @@ fn apply(operation: &str, ty: Type, old: u64, b: u64, c: u64) -> u64 {
     let value = |bits| ty.value(bits);
     let new = match operation {
         "add" => old.wrapping_add(b),
-        "min" => if value(b) < value(old) { b } else { old },
-        "max" => if value(b) > value(old) { b } else { old },
+        "min" => {
+            if value(b) < value(old) {
+                b
+            } else {
+                old
+            }
+        }
+        "max" => {
+            if value(b) > value(old) {
+                b
+            } else {
+                old
+            }
+        }
         // Counting up to b and over to 0; counting down to 0 and over to b, or to b from above it.
-        "inc" => if old >= b { 0 } else { old + 1 },
-        "dec" => if old == 0 || old > b { b } else { old - 1 },
+        "inc" => {
+            if old >= b {
+                0
+            } else {
+                old + 1
+            }
+        }
+        "dec" => {
+            if old == 0 || old > b {
+                b
+            } else {
+                old - 1
+            }
+        }
         "and" => old & b,
         "or" => old | b,
         "xor" => old ^ b,
-        "cas" => if old == b { c } else { old },
+        "cas" => {
+            if old == b {
+                c
+            } else {
+                old
+            }
+        }
         _ => b,
     };
     new & mask
@@ -101,7 +131,11 @@ fn build(form: &str, operation: &str, ty: Type, space: &str, returns: bool) -> P
     let memory = if shared { "shared" } else { "global" };
     let width = ty.bits();
     let operands = |b: &str, c: &str| if operation == "cas" { format!("{b}, {c}") } else { b.to_owned() };
-    let plain = if shared { own.clone() } else { format!("{}+{old_bytes}", asm.element(&frame.output, &frame.index, 16)) };
+    let plain = if shared {
+        own.clone()
+    } else {
+        format!("{}+{old_bytes}", asm.element(&frame.output, &frame.index, 16))
+    };
     asm.put(format!("st.{memory}.u{width} [{plain}], {before}"));
     let p = asm.pred();
     if shared {

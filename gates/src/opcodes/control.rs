@@ -79,11 +79,18 @@ fn each_thread(form: &str, body: Body) -> Probe {
         // The same for a whole warp.
         values = values.iter().flat_map(|&value| [value; 32]).take(2 * N as usize).collect();
     }
-    let results = values.iter().enumerate().flat_map(|(i, &value)| match expected(form, value as u32, i as u32) {
-        Some(result) => slot(Type::U32, result.into()),
-        None => [POISON; 8],
-    });
-    let launch = Launch::new(2, N, values.iter().flat_map(|x| x.to_le_bytes()).collect(), results.collect(), values.len());
+    let results =
+        values.iter().enumerate().flat_map(|(i, &value)| match expected(form, value as u32, i as u32) {
+            Some(result) => slot(Type::U32, result.into()),
+            None => [POISON; 8],
+        });
+    let launch = Launch::new(
+        2,
+        N,
+        values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        results.collect(),
+        values.len(),
+    );
     Probe { form: form.into(), entry, ptx, launches: vec![launch] }
 }
 
@@ -263,7 +270,8 @@ fn barrier(form: &str) -> Probe {
     let [base, own, partner, at, got] = [(); 5].map(|()| asm.r32());
     asm.put(format!("mov.u32 {base}, staged"));
     asm.put(format!("mad.lo.s32 {own}, {}, 4, {base}", frame.thread));
-    let mut distances: Vec<u32> = (0..ROUNDS as u32).map(|round| if warp { 1 + 7 * round } else { 32 + 13 * round }).collect();
+    let mut distances: Vec<u32> =
+        (0..ROUNDS as u32).map(|round| if warp { 1 + 7 * round } else { 32 + 13 * round }).collect();
     let modulus = if warp { 32 } else { N };
     for distance in &distances {
         asm.put(format!("add.s32 {partner}, {}, {distance}", frame.thread));

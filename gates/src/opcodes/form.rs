@@ -86,7 +86,11 @@ impl Type {
     pub(super) fn value(self, bits: u64) -> i128 {
         let width = self.bits();
         let low = bits & u64::MAX >> (64 - width);
-        if self.signed() && low >> (width - 1) == 1 { i128::from(low) - (1 << width) } else { i128::from(low) }
+        if self.signed() && low >> (width - 1) == 1 {
+            i128::from(low) - (1 << width)
+        } else {
+            i128::from(low)
+        }
     }
 
     /// A signed integer.
@@ -183,7 +187,8 @@ pub(super) fn scan(ptx: &str) -> BTreeMap<String, usize> {
         let (opcode, operands) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let operands = operands.trim();
         let base = opcode.split('.').next().unwrap_or_default();
-        if base.is_empty() || !base.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
+        if base.is_empty() || !base.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        {
             continue;
         }
         for word in operands.split(|c: char| !(c.is_ascii_alphanumeric() || "%._$".contains(c))) {
@@ -195,7 +200,9 @@ pub(super) fn scan(ptx: &str) -> BTreeMap<String, usize> {
             "mov" => format!("{opcode}{}", mov_shape(operands)),
             "shfl" if operands.contains('|') => format!("{opcode} |p"),
             "setp" if operands.contains('|') => format!("{opcode} |q"),
-            "ld" | "st" | "atom" | "red" if names_variable(opcode, operands) => format!("{opcode}{}", super::memory::SYMBOL),
+            "ld" | "st" | "atom" | "red" if names_variable(opcode, operands) => {
+                format!("{opcode}{}", super::memory::SYMBOL)
+            }
             _ => opcode.into(),
         });
     }
@@ -246,7 +253,10 @@ fn statements(ptx: &str) -> Vec<String> {
         let line = line.split("//").next().unwrap_or_default();
         for c in line.chars() {
             match c {
-                '{' if current.trim().is_empty() || current.contains(".entry") || current.contains(".func") => {
+                '{' if current.trim().is_empty()
+                    || current.contains(".entry")
+                    || current.contains(".func") =>
+                {
                     depth += 1;
                     current.clear();
                 }
@@ -307,9 +317,19 @@ $L__BB0_2: ret;
         assert_eq!(
             found,
             [
-                "%tid.x", "@!p", "bra", "cvt.f32.f16", "ld.global.v4.f32", "ld.param.u64",
-                "ld.shared.u32 [symbol]", "mov.b32 unpack", "mov.b64 pack", "mov.u32",
-                "mov.u32 symbol", "ret", "shfl.sync.bfly.b32 |p",
+                "%tid.x",
+                "@!p",
+                "bra",
+                "cvt.f32.f16",
+                "ld.global.v4.f32",
+                "ld.param.u64",
+                "ld.shared.u32 [symbol]",
+                "mov.b32 unpack",
+                "mov.b64 pack",
+                "mov.u32",
+                "mov.u32 symbol",
+                "ret",
+                "shfl.sync.bfly.b32 |p",
             ]
         );
     }

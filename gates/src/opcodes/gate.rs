@@ -9,6 +9,7 @@ use bitwalk_kernels::Arch;
 use super::probe::Probe;
 use super::run::{Outputs, run};
 use super::{form, probes};
+use crate::cli::Usage;
 use crate::context::{GateContext, simulated};
 use crate::gate::{Gate, Tooth};
 use crate::outcome::{Need, Report};
@@ -22,6 +23,7 @@ const TARGETS: [(Arch, &str); 2] = [(Arch::Compute80, "sm_80"), (Arch::Compute90
 impl Gate for Opcodes {
     const NAME: &'static str = "opcodes";
     const PROVES: &'static str = "every opcode of the shipped PTX gives, bit for bit, what the PTX ISA says";
+    const ARGUMENTS: &'static str = "[all]";
     const TEETH: &'static [Tooth] = &[
         Tooth {
             fault: "an expected value with one flipped bit",
@@ -47,9 +49,22 @@ impl Gate for Opcodes {
     ];
 
     fn run(cx: &GateContext, report: &mut Report) -> Result<()> {
+        let beyond = match &cx.args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [] => false,
+            ["all"] => true,
+            other => {
+                return Err(
+                    Usage(format!("opcodes takes `all` (forms beyond the shipped ones too), not {other:?}")).into()
+                );
+            }
+        };
         let cuda = cx.open_cuda()?;
         if let Err(why) = &cuda {
-            report.skip(Need::Cuda, "the GPU's part: the same probes on CUDA, compared with sim and expected", why);
+            report.skip(
+                Need::Cuda,
+                "the GPU's part: the same probes on CUDA, compared with sim and expected",
+                why,
+            );
         }
         let mut devices = vec![simulated(0, None)?];
         devices.extend(cuda.ok());
@@ -58,6 +73,12 @@ impl Gate for Opcodes {
             let forms = census(report, arch)?;
             let found = collect(report, forms.iter().cloned());
             compare(cx, report, arch.name(), target, &devices, &found);
+            if beyond {
+                let more = known(target).filter(|form| !forms.contains(*form)).map(str::to_owned);
+                let probes = collect(report, more);
+                let probes = supported(report, &devices[0], target, probes);
+                compare(cx, report, "beyond what ships", target, &devices, &probes);
+            }
             all.extend(forms);
         }
         report.compared("opcode forms", all.len() as u64);
@@ -78,17 +99,44 @@ fn census(report: &mut Report, arch: Arch) -> Result<BTreeSet<String>> {
                 *opcodes.entry(form.split(' ').next().unwrap_or(form).into()).or_default() += *count as u64;
             }
         }
-        let simulator = ptx_sim::census::census(module.name, module.text)
+        let simulator = ptx_sim::census(module.name, module.text)
             .with_context(|| format!("the simulator cannot read {}.ptx of {}", module.name, arch.name()))?
             .opcodes;
         report.check(opcodes == simulator, || {
             let here: Vec<_> = opcodes.iter().filter(|(form, n)| simulator.get(*form) != Some(n)).collect();
             let there: Vec<_> = simulator.iter().filter(|(form, n)| opcodes.get(*form) != Some(n)).collect();
-            format!("{}, {}.ptx: two readings of its opcodes differ: {here:?} and {there:?}", arch.name(), module.name)
+            format!(
+                "{}, {}.ptx: two readings of its opcodes differ: {here:?} and {there:?}",
+                arch.name(),
+                module.name
+            )
         });
         forms.extend(found.into_keys());
     }
     Ok(forms)
+}
+
+/// Forms that no shipped PTX need use but for which there are probes, so that a kernel that starts to use one finds
+/// the simulator right. Those of `sm_90` alone are marked so.
+fn known(target: &str) -> impl Iterator<Item = &'static str> {
+    let newer = target == "sm_90";
+    include_str!("known.txt")
+        .lines()
+        .filter_map(move |line| line.strip_prefix("sm_90 ").map_or(Some(line), |form| newer.then_some(form)))
+}
+
+/// The probes that the simulator can load. It refuses opcodes that it does not know, which is its right for what does
+/// not ship.
+fn supported(report: &mut Report, device: &Device, target: &str, probes: Vec<Probe>) -> Vec<Probe> {
+    let (good, refused): (Vec<_>, Vec<_>) = probes
+        .into_iter()
+        .partition(|probe| device.load_module("opcode_probe", &super::module_text(target, [probe])).is_ok());
+    if !refused.is_empty() {
+        let forms: BTreeSet<&str> = refused.iter().map(|probe| probe.form.as_str()).collect();
+        let forms: Vec<&str> = forms.into_iter().collect();
+        report.note(format!("{device} does not know {}, and no shipped PTX uses them", forms.join(", ")));
+    }
+    good
 }
 
 /// The probes of these forms. A form without one fails.
@@ -106,7 +154,14 @@ fn collect(report: &mut Report, forms: impl Iterator<Item = String>) -> Vec<Prob
 }
 
 /// Runs the probes on every device and compares each with what was worked out, and the devices with each other.
-fn compare(cx: &GateContext, report: &mut Report, what: &str, target: &str, devices: &[Device], probes: &[Probe]) {
+fn compare(
+    cx: &GateContext,
+    report: &mut Report,
+    what: &str,
+    target: &str,
+    devices: &[Device],
+    probes: &[Probe],
+) {
     let mut outputs: Vec<Vec<Outputs>> = Vec::new();
     for device in devices {
         let bar = cx.bar(probes.len(), &format!("{what} on {device}"));
@@ -129,10 +184,15 @@ fn compare(cx: &GateContext, report: &mut Report, what: &str, target: &str, devi
                 }
             }
         }
-        if let [Ok(first), Ok(second)] = &outputs.iter().map(|outputs| outputs[i].as_ref()).collect::<Vec<_>>()[..] {
+        if let [Ok(first), Ok(second)] =
+            &outputs.iter().map(|outputs| outputs[i].as_ref()).collect::<Vec<_>>()[..]
+        {
             for (launch, (first, second)) in probe.launches.iter().zip(first.iter().zip(*second)) {
                 if let Err(difference) = launch.compare(first, second) {
-                    report.fail(format!("{what}: {}: {} against {}: {difference}", probe.form, devices[0], devices[1]));
+                    report.fail(format!(
+                        "{what}: {}: {} against {}: {difference}",
+                        probe.form, devices[0], devices[1]
+                    ));
                 }
             }
         }
@@ -154,4 +214,43 @@ fn bite(report: &mut Report, form: &str, fault: impl Fn(&mut Probe)) -> Result<(
     let cx = GateContext::new(bitwalk::device::DeviceSpec::Sim(0));
     compare(&cx, report, "planted", "sm_80", &[simulated(0, None)?], &found);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_without_a_probe_fails() {
+        let mut report = Report::default();
+        assert!(collect(&mut report, ["ex2.approx.ftz.f32".to_owned()].into_iter()).is_empty());
+        report.compared("values", 1);
+        assert!(report.finish(&[]).reason().is_some_and(|reason| reason.contains("no probe for ex2.approx.ftz.f32")));
+    }
+
+    #[test]
+    fn every_known_form_has_a_probe() {
+        for (_, target) in TARGETS {
+            let mut report = Report::default();
+            let probes = collect(&mut report, known(target).map(str::to_owned));
+            assert!(probes.len() > 400);
+            report.compared("probes", probes.len() as u64);
+            assert_eq!(report.finish(&[]).reason(), None);
+            // Entries of one module need names of their own.
+            let names: BTreeSet<&str> = probes.iter().map(|probe| probe.entry.as_str()).collect();
+            assert_eq!(names.len(), probes.len());
+        }
+    }
+
+    #[test]
+    fn every_shipped_form_has_a_probe() -> Result<()> {
+        for (arch, _) in TARGETS {
+            let mut report = Report::default();
+            let forms = census(&mut report, arch)?;
+            let probes = collect(&mut report, forms.into_iter());
+            report.compared("probes", probes.len() as u64);
+            assert_eq!(report.finish(&[]).reason(), None);
+        }
+        Ok(())
+    }
 }

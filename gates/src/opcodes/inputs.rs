@@ -16,7 +16,9 @@ impl Random {
     /// Starts from a text.
     pub(super) fn from_text(text: &str) -> Random {
         // FNV-1a.
-        Random::new(text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)))
+        Random::new(
+            text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)),
+        )
     }
 
     /// 64 random bits.
@@ -84,7 +86,13 @@ impl Random {
             Type::F16x2 => self.float(soft::F16) | self.float(soft::F16) << 16,
             Type::Bf16x2 => self.float(soft::BF16) | self.float(soft::BF16) << 16,
             Type::Amount if self.below(2) == 0 => self.below(72),
-            Type::Field => if self.below(2) == 0 { self.below(72) } else { self.below(256) },
+            Type::Field => {
+                if self.below(2) == 0 {
+                    self.below(72)
+                } else {
+                    self.below(256)
+                }
+            }
             // An 8-bit operand lives in a 16-bit register, whose upper half must not matter.
             _ => self.integer(ty.register_bits()),
         }
@@ -118,11 +126,11 @@ fn float_specials(format: Format) -> Vec<u64> {
         power(0) + 1,
         power(-1),
         power(-1) - 1,
-        power(0) | quiet, // 1.5
+        power(0) | quiet,      // 1.5
         power(1) | quiet >> 1, // 2.5
         power(1),
-        power(fraction as i64),     // where the last bit weighs 1
-        power(fraction as i64) + 1, // an odd integer
+        power(fraction as i64),         // where the last bit weighs 1
+        power(fraction as i64) + 1,     // an odd integer
         power(fraction as i64 - 1) + 1, // a half
     ];
     let mut and_negative = out.clone();
@@ -135,8 +143,27 @@ fn f32_specials() -> Vec<u64> {
     let mut out = float_specials(soft::F32);
     // Around the bounds of the integer types, of half and of fp8, and around their subnormals.
     let bounds = [
-        127.5f32, 128.0, 255.5, 256.0, 32767.5, 32768.0, 65535.5, 65536.0, 2_147_483_648.0, 4_294_967_296.0,
-        9.223_372e18, 1.844_674_4e19, 65504.0, 65520.0, 448.0, 464.0, 57344.0, 61440.0, 0.5, 2.5, 3.5,
+        127.5f32,
+        128.0,
+        255.5,
+        256.0,
+        32767.5,
+        32768.0,
+        65535.5,
+        65536.0,
+        2_147_483_648.0,
+        4_294_967_296.0,
+        9.223_372e18,
+        1.844_674_4e19,
+        65504.0,
+        65520.0,
+        448.0,
+        464.0,
+        57344.0,
+        61440.0,
+        0.5,
+        2.5,
+        3.5,
     ];
     let powers = [-9, -10, -6, -14, -16, -17, -24, -25, -126, -133, -134];
     for x in bounds.into_iter().chain(powers.map(|n| 2f32.powi(n))) {
@@ -151,9 +178,45 @@ fn integer_specials(width: u32) -> Vec<u64> {
     let mask = u64::MAX >> (64 - width);
     let top = 1u64 << (width - 1);
     let mut out: Vec<u64> = vec![
-        0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, top, top - 1,
-        top + 1, top - 2, mask, mask - 1, mask - 2, mask / 3, mask / 3 * 2, mask / 255, mask / 255 * 0x7f,
-        mask / 255 * 0x80, mask << 7, mask << (width / 2), mask >> (width / 2),
+        0,
+        1,
+        2,
+        3,
+        5,
+        7,
+        8,
+        9,
+        15,
+        16,
+        17,
+        24,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        127,
+        128,
+        129,
+        255,
+        256,
+        257,
+        top,
+        top - 1,
+        top + 1,
+        top - 2,
+        mask,
+        mask - 1,
+        mask - 2,
+        mask / 3,
+        mask / 3 * 2,
+        mask / 255,
+        mask / 255 * 0x7f,
+        mask / 255 * 0x80,
+        mask << 7,
+        mask << (width / 2),
+        mask >> (width / 2),
     ];
     for power in [15u32, 16, 23, 24, 25, 31, 32, 33, 53, 63] {
         if power < width {
@@ -252,7 +315,8 @@ mod tests {
     #[test]
     fn specials_hold_what_matters() {
         let f32s = specials(Type::F32);
-        for x in [0.0f32, -0.0, 1.0, -1.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE, f32::INFINITY, 65520.0, 2.5] {
+        for x in [0.0f32, -0.0, 1.0, -1.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE, f32::INFINITY, 65520.0, 2.5]
+        {
             assert!(f32s.contains(&u64::from(x.to_bits())), "{x:e}");
         }
         assert!(f32s.contains(&1) && f32s.contains(&0x7f80_0001), "a denormal and a signalling NaN");

@@ -34,8 +34,10 @@ fn multiply(form: &str, m: &mut Modifiers<'_>) -> Option<Probe> {
     (m.take("sync") && m.take("aligned") && m.take("row") && m.take("col")).then_some(())?;
     let shape = m.take_one(&["m8n8k16", "m16n8k16", "m16n8k32", "m16n8k8"])?;
     let saturate = m.take("satfinite");
-    let integers = matches!((a, b), (Type::S8 | Type::U8, Type::S8 | Type::U8)) && (c, d) == (Type::S32, Type::S32);
-    let floats = a == b && matches!(a, Type::F16 | Type::Bf16) && (c, d) == (Type::F32, Type::F32) && !saturate;
+    let integers =
+        matches!((a, b), (Type::S8 | Type::U8, Type::S8 | Type::U8)) && (c, d) == (Type::S32, Type::S32);
+    let floats =
+        a == b && matches!(a, Type::F16 | Type::Bf16) && (c, d) == (Type::F32, Type::F32) && !saturate;
     let (rows, depth) = match (shape, integers) {
         ("m8n8k16", true) => (8, 16),
         ("m16n8k16", _) => (16, 16),
@@ -104,16 +106,16 @@ fn multiply(form: &str, m: &mut Modifiers<'_>) -> Option<Probe> {
                 input.extend((sums[row][column] as u32).to_le_bytes());
                 let products = left[row].iter().zip(&right[column]);
                 let result = if integers {
-                    let total = products.fold(c.value(sums[row][column]), |sum, (&x, &y)| {
-                        sum + a.value(x) * b.value(y)
-                    });
+                    let total = products
+                        .fold(c.value(sums[row][column]), |sum, (&x, &y)| sum + a.value(x) * b.value(y));
                     let bounds = (i128::from(i32::MIN), i128::from(i32::MAX));
                     if saturate { total.clamp(bounds.0, bounds.1) as u32 } else { total as u32 }
                 } else {
                     let format = if a == Type::F16 { soft::F16 } else { soft::BF16 };
                     let start = soft::F32.decode(sums[row][column]);
                     let total = products.fold(start, |sum, (&x, &y)| {
-                        let sum = soft::add(sum, soft::mul(format.decode(x), format.decode(y)), Rounding::Even);
+                        let sum =
+                            soft::add(sum, soft::mul(format.decode(x), format.decode(y)), Rounding::Even);
                         // Exact, so that folding on from the rounded sum loses nothing.
                         soft::F32.decode(soft::F32.encode(sum, Rounding::Even))
                     });

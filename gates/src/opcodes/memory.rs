@@ -76,7 +76,8 @@ impl Access {
     /// float.
     fn containers(&self) -> Vec<Type> {
         let float = !(self.ty.integer() || self.ty.untyped());
-        let wider = [Type::B32, Type::B64].into_iter().filter(|t| !float && t.bits() > self.ty.register_bits());
+        let wider =
+            [Type::B32, Type::B64].into_iter().filter(|t| !float && t.bits() > self.ty.register_bits());
         std::iter::once(self.ty).chain(wider).collect()
     }
 }
@@ -205,7 +206,11 @@ fn load(form: &str, opcode: &str, by_name: bool, access: &Access) -> Option<Prob
     // Into every width of register, and once with a negative offset.
     let containers = access.containers();
     let beyond = asm.register_for(if address.starts_with("%r") { Type::B32 } else { Type::B64 });
-    asm.put(format!("add.s{} {beyond}, {address}, {}", if beyond.starts_with("%r") { 32 } else { 64 }, 2 * HEAD));
+    asm.put(format!(
+        "add.s{} {beyond}, {address}, {}",
+        if beyond.starts_with("%r") { 32 } else { 64 },
+        2 * HEAD
+    ));
     let mut loads: Vec<(Type, String)> =
         containers.iter().map(|&container| (container, format!("[{address}+{HEAD}]"))).collect();
     loads.push((access.ty, format!("[{beyond}+-{HEAD}]")));
@@ -235,7 +240,8 @@ fn load(form: &str, opcode: &str, by_name: bool, access: &Access) -> Option<Prob
         })
         .collect();
     let ptx = module + &asm.entry(&entry, &[]);
-    let mut launch = Launch::new(1, N as u32, [bytes, words(&order)].concat(), expected, N * access.vector * loads.len());
+    let mut launch =
+        Launch::new(1, N as u32, [bytes, words(&order)].concat(), expected, N * access.vector * loads.len());
     launch.record = (0, 0);
     Some(Probe { form: form.into(), entry, ptx, launches: vec![launch] })
 }
@@ -349,7 +355,9 @@ fn store(form: &str, opcode: &str, by_name: bool, access: &Access) -> Option<Pro
             false => i,
         };
         for copy in 0..containers.len() {
-            for (part, value) in values[thread * access.vector..(thread + 1) * access.vector].iter().enumerate() {
+            for (part, value) in
+                values[thread * access.vector..(thread + 1) * access.vector].iter().enumerate()
+            {
                 let at = HEAD + i as usize * stride + copy * size + part * access.part();
                 expected[at..at + access.part()].copy_from_slice(&value.to_le_bytes()[..access.part()]);
             }

@@ -13,13 +13,16 @@ mod atomic;
 mod bits;
 mod control;
 mod form;
+mod gate;
 mod inputs;
 mod matrix;
 mod memory;
 mod probe;
+mod run;
 mod soft;
 mod warp;
 
+pub use gate::Opcodes;
 use probe::Probe;
 
 /// The probes of `form`; none when nothing here knows it, which fails the gate.

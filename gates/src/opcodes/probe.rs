@@ -252,7 +252,8 @@ fn write(asm: &mut Asm, opcode: &str, instruction: &Instruction, registers: &[St
     let results: Vec<String> = operation.outputs.iter().map(|&ty| asm.register_for(ty)).collect();
     let mut sources: Vec<String> = Vec::new();
     for (i, &ty) in operation.inputs.iter().enumerate() {
-        sources.push(instruction.constants[i].map_or_else(|| registers[i].clone(), |bits| constant(ty, bits)));
+        sources
+            .push(instruction.constants[i].map_or_else(|| registers[i].clone(), |bits| constant(ty, bits)));
     }
     sources.extend(operation.suffix.map(|table| table.to_string()));
     let (d, s) = (results.join(", "), sources.join(", "));

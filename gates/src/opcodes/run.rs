@@ -43,7 +43,8 @@ fn run_launch(device: &Device, function: &Function, launch: &Launch) -> Result<V
     stream.fill(&output, POISON)?;
     let mut args = vec![0; function.info().param_bytes];
     let mut put = |at: usize, bytes: &[u8]| {
-        let place = args.get_mut(at..at + bytes.len()).context("the parameter block is shorter than the probe's")?;
+        let place =
+            args.get_mut(at..at + bytes.len()).context("the parameter block is shorter than the probe's")?;
         place.copy_from_slice(bytes);
         anyhow::Ok(())
     };

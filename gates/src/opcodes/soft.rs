@@ -370,7 +370,10 @@ mod tests {
             assert!(same32(round(mul(a, b)), x * y), "{x:e} * {y:e}");
             assert!(same32(round(div(a, b)), x / y), "{x:e} / {y:e}");
             assert!(same32(round(sqrt(a)), x.sqrt()), "sqrt {x:e}");
-            assert!(same32(round(add(mul(a, b), c, Rounding::Even)), x.mul_add(y, z)), "fma {x:e} {y:e} {z:e}");
+            assert!(
+                same32(round(add(mul(a, b), c, Rounding::Even)), x.mul_add(y, z)),
+                "fma {x:e} {y:e} {z:e}"
+            );
             assert_eq!(compare(a, b), x.partial_cmp(&y), "{x:e} {y:e}");
 
             let bits = [(); 3].map(|()| random.float(F64));
@@ -381,7 +384,10 @@ mod tests {
             assert!(same64(round(mul(a, b)), x * y), "{x:e} * {y:e}");
             assert!(same64(round(div(a, b)), x / y), "{x:e} / {y:e}");
             assert!(same64(round(sqrt(a)), x.sqrt()), "sqrt {x:e}");
-            assert!(same64(round(add(mul(a, b), c, Rounding::Even)), x.mul_add(y, z)), "fma {x:e} {y:e} {z:e}");
+            assert!(
+                same64(round(add(mul(a, b), c, Rounding::Even)), x.mul_add(y, z)),
+                "fma {x:e} {y:e} {z:e}"
+            );
             assert!(same32(F32.encode(a, Rounding::Even), x as f32), "{x:e} as f32");
         }
     }

@@ -40,7 +40,8 @@ fn build(form: &str, collectives: &[Collective]) -> Probe {
     let mut asm = Asm::default();
     let frame = asm.frame();
     let source = asm.element(&frame.input, &frame.index, 24);
-    let words = [asm.load(Type::U32, &source, 0), asm.load(Type::U32, &source, 8), asm.load(Type::Pred, &source, 16)];
+    let words =
+        [asm.load(Type::U32, &source, 0), asm.load(Type::U32, &source, 8), asm.load(Type::Pred, &source, 16)];
     let lanes: Vec<Lanes> = (0..WARPS)
         .map(|warp| {
             // Few distinct values in some warps, so that lanes match and agree.
@@ -198,7 +199,9 @@ fn matches(opcode: &str, m: &mut Modifiers<'_>) -> Option<Collective> {
         }
     };
     let model = move |lanes: &Lanes, mask: u32, lane: usize| {
-        let same = members(lanes, mask).filter(|(_, x)| x[0] == lanes[lane][0]).fold(0, |out, (lane, _)| out | 1u32 << lane);
+        let same = members(lanes, mask)
+            .filter(|(_, x)| x[0] == lanes[lane][0])
+            .fold(0, |out, (lane, _)| out | 1u32 << lane);
         Some(match all {
             true if same == mask => vec![(Type::U32, mask.into()), (Type::Pred, 1)],
             true => vec![(Type::U32, 0), (Type::Pred, 0)],

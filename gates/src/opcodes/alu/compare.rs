@@ -118,7 +118,8 @@ pub(super) fn set(m: &mut Modifiers<'_>) -> Option<Operation> {
 pub(super) fn selp(m: &mut Modifiers<'_>) -> Option<Operation> {
     let ty = m.take_type()?;
     let operation = Operation::new(&[ty, ty, Type::Pred], ty, |x| if x[2] & 1 == 1 { x[0] } else { x[1] });
-    let fits = m.done() && (ty.integer() || ty.untyped() || matches!(ty, Type::F32 | Type::F64)) && ty.bits() >= 16;
+    let fits =
+        m.done() && (ty.integer() || ty.untyped() || matches!(ty, Type::F32 | Type::F64)) && ty.bits() >= 16;
     fits.then_some(Operation { any_nan: false, ..operation })
 }
 

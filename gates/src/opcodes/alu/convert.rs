@@ -48,7 +48,9 @@ pub(super) fn cvt(m: &mut Modifiers<'_>) -> Option<Operation> {
             // values, or copies.
             let narrower = target.fraction < source.fraction || target.exponent < source.exponent;
             let (rounding, integral) = match rounding {
-                Some((rounding, integral)) if integral == (from == to) && narrower != integral => (rounding, integral),
+                Some((rounding, integral)) if integral == (from == to) && narrower != integral => {
+                    (rounding, integral)
+                }
                 None if !narrower && (from != to || saturate) => (Rounding::Even, false),
                 _ => return None,
             };
@@ -131,8 +133,8 @@ fn tf32(bits: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::tests::eval;
-    use crate::opcodes::inputs::{Random, specials};
     use crate::opcodes::form::Type;
+    use crate::opcodes::inputs::{Random, specials};
 
     fn f(x: f32) -> u64 {
         x.to_bits().into()
@@ -148,14 +150,26 @@ mod tests {
             let x = f32::from_bits(bits as u32);
             assert_eq!(eval("cvt.rzi.s32.f32", &[bits]), u64::from(x as i32 as u32), "{x:e}");
             assert_eq!(eval("cvt.rzi.u32.f32", &[bits]), u64::from(x as u32), "{x:e}");
-            assert_eq!(eval("cvt.rni.s32.f32", &[bits]), u64::from(x.round_ties_even() as i32 as u32), "{x:e}");
+            assert_eq!(
+                eval("cvt.rni.s32.f32", &[bits]),
+                u64::from(x.round_ties_even() as i32 as u32),
+                "{x:e}"
+            );
             assert_eq!(eval("cvt.rmi.s32.f32", &[bits]), u64::from(x.floor() as i32 as u32), "{x:e}");
             if !x.is_nan() {
                 assert_eq!(eval("cvt.rzi.s64.f32", &[bits]), x as i64 as u64, "{x:e}");
                 assert_eq!(eval("cvt.rpi.f32.f32", &[bits]), f(x.ceil()), "{x:e}");
                 assert_eq!(eval("cvt.rni.f32.f32", &[bits]), f(x.round_ties_even()), "{x:e}");
-                assert_eq!(eval("cvt.rn.f16.f32", &[bits]), u64::from(half::f16::from_f32(x).to_bits()), "{x:e}");
-                assert_eq!(eval("cvt.rn.bf16.f32", &[bits]), u64::from(half::bf16::from_f32(x).to_bits()), "{x:e}");
+                assert_eq!(
+                    eval("cvt.rn.f16.f32", &[bits]),
+                    u64::from(half::f16::from_f32(x).to_bits()),
+                    "{x:e}"
+                );
+                assert_eq!(
+                    eval("cvt.rn.bf16.f32", &[bits]),
+                    u64::from(half::bf16::from_f32(x).to_bits()),
+                    "{x:e}"
+                );
                 assert_eq!(eval("cvt.f64.f32", &[bits]), f64::from(x).to_bits(), "{x:e}");
             }
         }

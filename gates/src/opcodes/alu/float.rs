@@ -157,7 +157,10 @@ mod tests {
         assert_eq!(eval("rcp.rn.f32", &[f(3.0)]), f(1.0 / 3.0));
         assert_eq!(eval("sqrt.rn.f32", &[f(-0.0)]), f(-0.0));
         assert_eq!(eval("sqrt.rn.f32", &[f(-1.0)]), NAN);
-        assert_eq!(eval("fma.rn.f32", &[f(1.0 + f32::EPSILON), f(1.0 - f32::EPSILON), f(-1.0)]), f(-1.421_085_5e-14));
+        assert_eq!(
+            eval("fma.rn.f32", &[f(1.0 + f32::EPSILON), f(1.0 - f32::EPSILON), f(-1.0)]),
+            f(-1.421_085_5e-14)
+        );
         assert_eq!(eval("add.rn.sat.f32", &[f(0.75), f(0.75)]), f(1.0));
         assert_eq!(eval("add.rn.sat.f32", &[NAN, f(0.75)]), 0);
         assert_eq!(eval("neg.f32", &[f(0.0)]), f(-0.0));

@@ -78,26 +78,36 @@ pub(super) fn operation(m: &mut Modifiers<'_>) -> Option<Operation> {
             register(ty, ty.value(x[2]) + (ty.value(x[0]) - ty.value(x[1])).abs())
         }),
         "shl" if matches!(ty, Type::B16 | Type::B32 | Type::B64) => {
-            Operation::new(&[ty, Type::Amount], ty, move |x| if x[1] < u64::from(ty.bits()) { x[0] << x[1] } else { 0 })
+            Operation::new(&[ty, Type::Amount], ty, move |x| {
+                if x[1] < u64::from(ty.bits()) { x[0] << x[1] } else { 0 }
+            })
         }
         "shr" if ty.bits() >= 16 && (ty.integer() || ty.untyped()) => {
             // `value` sign-extends a signed operand, so that clamping the amount fills with its sign.
-            Operation::new(&[ty, Type::Amount], ty, move |x| (ty.value(x[0]) >> x[1].min(u64::from(ty.bits()))) as u64)
+            Operation::new(&[ty, Type::Amount], ty, move |x| {
+                (ty.value(x[0]) >> x[1].min(u64::from(ty.bits()))) as u64
+            })
         }
         "popc" | "clz" if matches!(ty, Type::B32 | Type::B64) => {
             let count = if name == "popc" { bits::popc } else { bits::clz };
             Operation::new(&[ty], Type::U32, move |x| count(x[0], ty.bits()))
         }
-        "brev" if matches!(ty, Type::B32 | Type::B64) => Operation::new(&[ty], ty, move |x| bits::brev(x[0], ty.bits())),
+        "brev" if matches!(ty, Type::B32 | Type::B64) => {
+            Operation::new(&[ty], ty, move |x| bits::brev(x[0], ty.bits()))
+        }
         "bfind" if ty.integer() && ty.bits() >= 32 => {
             let shift_amount = m.take("shiftamt");
             Operation::new(&[ty], Type::U32, move |x| bits::bfind(x[0], ty.bits(), ty.signed(), shift_amount))
         }
-        "bfe" if ty.integer() && ty.bits() >= 32 => Operation::new(&[ty, Type::Field, Type::Field], ty, move |x| {
-            bits::bfe(x[0], x[1], x[2], ty.bits(), ty.signed())
-        }),
+        "bfe" if ty.integer() && ty.bits() >= 32 => {
+            Operation::new(&[ty, Type::Field, Type::Field], ty, move |x| {
+                bits::bfe(x[0], x[1], x[2], ty.bits(), ty.signed())
+            })
+        }
         "bfi" if matches!(ty, Type::B32 | Type::B64) => {
-            Operation::new(&[ty, ty, Type::Field, Type::Field], ty, move |x| bits::bfi(x[0], x[1], x[2], x[3], ty.bits()))
+            Operation::new(&[ty, ty, Type::Field, Type::Field], ty, move |x| {
+                bits::bfi(x[0], x[1], x[2], x[3], ty.bits())
+            })
         }
         _ => return None,
     };
@@ -220,7 +230,10 @@ mod tests {
     #[test]
     fn dot_products_by_hand() {
         // 1·2 + (−1)·3 + 127·(−128) + (−128)·(−128), plus 10.
-        assert_eq!(eval("dp4a.s32.s32", &[0x807f_ff01, 0x8080_0302, 10]), (2 - 3 - 16256 + 16384 + 10) as u64);
+        assert_eq!(
+            eval("dp4a.s32.s32", &[0x807f_ff01, 0x8080_0302, 10]),
+            (2 - 3 - 16256 + 16384 + 10) as u64
+        );
         assert_eq!(eval("dp4a.u32.u32", &[0xffff_ffff, 0xffff_ffff, 0xffff_ffff]), 4 * 65025 - 1);
         // −32768 · −128 + 32767 · 127.
         assert_eq!(eval("dp2a.lo.s32.s32", &[0x7fff_8000, 0x0000_7f80, 0]), 32768 * 128 + 32767 * 127);

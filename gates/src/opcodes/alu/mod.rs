@@ -117,7 +117,8 @@ fn mov_vector(m: &mut Modifiers<'_>, pack: bool) -> Option<Vec<Operation>> {
     let one = |&part: &Type| {
         let (bits, n) = (part.bits(), (whole.bits() / part.bits()) as usize);
         let mask = u64::MAX >> (64 - bits);
-        let (inputs, outputs) = if pack { (vec![part; n], vec![whole]) } else { (vec![whole], vec![part; n]) };
+        let (inputs, outputs) =
+            if pack { (vec![part; n], vec![whole]) } else { (vec![whole], vec![part; n]) };
         let evaluate: Evaluate = if pack {
             Arc::new(move |x| [x.iter().rev().fold(0, |out, &x| out << bits | x & mask), 0, 0, 0])
         } else {
@@ -183,7 +184,11 @@ fn logic(m: &mut Modifiers<'_>) -> Option<Operation> {
 pub(super) fn constants(ty: Type, random: &mut Random) -> Vec<u64> {
     if ty == Type::Amount {
         // Beyond 16 bits assemblers disagree on what a constant amount for a 16-bit shift means.
-        return vec![random.pick(&[1, 15, 31, 63]), random.pick(&[16, 32, 64]), random.pick(&[17, 33, 65, 200])];
+        return vec![
+            random.pick(&[1, 15, 31, 63]),
+            random.pick(&[16, 32, 64]),
+            random.pick(&[17, 33, 65, 200]),
+        ];
     }
     let specials = super::inputs::specials(ty);
     [random.pick(&specials), random.value(ty), random.pick(&specials)].to_vec()
@@ -202,7 +207,9 @@ mod tests {
 
     #[test]
     fn unknown_modifiers_are_not_guessed() {
-        for form in ["add.ftz.f32", "frob.u32", "cvt.u32", "mul.u32", "mov.b32 symbol", "setp.lt.and", "lop3.and.b32"] {
+        for form in
+            ["add.ftz.f32", "frob.u32", "cvt.u32", "mul.u32", "mov.b32 symbol", "setp.lt.and", "lop3.and.b32"]
+        {
             assert!(operations(form).is_none(), "{form}");
         }
     }
