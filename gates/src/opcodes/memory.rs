@@ -305,7 +305,7 @@ fn store(form: &str, opcode: &str, by_name: bool, access: &Access) -> Option<Pro
             (0..access.vector).map(|i| asm.load(container, &source, 8 * N + 8 * i)).collect();
         operands.push(access.operand(&registers));
     }
-    let mut put = |asm: &mut Asm, guard: &str, address: &str| {
+    let put = |asm: &mut Asm, guard: &str, address: &str| {
         for (i, operand) in operands.iter().enumerate() {
             asm.put(format!("{guard}{opcode} [{address}+{}], {operand}", HEAD + i * size));
         }

@@ -26,7 +26,7 @@ pub use gate::Opcodes;
 use probe::Probe;
 
 /// The probes of `form`; none when nothing here knows it, which fails the gate.
-pub(crate) fn probes(form: &str) -> Option<Vec<Probe>> {
+fn probes(form: &str) -> Option<Vec<Probe>> {
     probe::register_probes(form).or_else(|| {
         [memory::probe, control::probe, warp::probe, atomic::probe, matrix::probe]
             .iter()
@@ -36,7 +36,7 @@ pub(crate) fn probes(form: &str) -> Option<Vec<Probe>> {
 }
 
 /// The PTX of a module with these probes.
-pub(crate) fn module_text<'a>(target: &str, probes: impl IntoIterator<Item = &'a Probe>) -> String {
+fn module_text<'a>(target: &str, probes: impl IntoIterator<Item = &'a Probe>) -> String {
     let mut text = format!(".version 9.0\n.target {target}\n.address_size 64\n\n");
     for probe in probes {
         text.push_str(&probe.ptx);

@@ -2,7 +2,7 @@
 
 use super::super::form::{Modifiers, Type};
 use super::super::soft::{self, Value};
-use super::{Operation, Shape, float, integer};
+use super::{Operation, Shape, float};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
