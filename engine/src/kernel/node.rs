@@ -165,7 +165,7 @@ mod tests {
         let graph = stream.capture(|stream| launch.submit(stream, &function)).unwrap();
         let mut node = Node::<TestStore>::new(&graph, 0, &launch).unwrap();
         let mut exec = graph.instantiate(vec![out.allocation()]).unwrap();
-        let mut replay = |exec: &GraphExec| {
+        let replay = |exec: &GraphExec| {
             exec.launch(&stream).unwrap();
             stream.synchronize().unwrap();
             out.to_vec().unwrap()[0]

@@ -354,9 +354,9 @@ fn special_register(form: &str, register: &str) -> Option<Probe> {
             "laneid" => Box::new(|_, _, lane| lane),
             "lanemask_eq" => Box::new(|_, _, lane| 1 << lane),
             "lanemask_lt" => Box::new(|_, _, lane| (1 << lane) - 1),
-            "lanemask_le" => Box::new(|_, _, lane| (1 << lane) - 1 | 1 << lane),
+            "lanemask_le" => Box::new(|_, _, lane| ((1 << lane) - 1) | (1 << lane)),
             "lanemask_ge" => Box::new(|_, _, lane| !((1 << lane) - 1)),
-            "lanemask_gt" => Box::new(|_, _, lane| !((1 << lane) - 1 | 1 << lane)),
+            "lanemask_gt" => Box::new(|_, _, lane| !(((1 << lane) - 1) | (1 << lane))),
             _ => return None,
         }
     };

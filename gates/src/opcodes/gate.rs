@@ -53,9 +53,10 @@ impl Gate for Opcodes {
             [] => false,
             ["all"] => true,
             other => {
-                return Err(
-                    Usage(format!("opcodes takes `all` (forms beyond the shipped ones too), not {other:?}")).into()
-                );
+                return Err(Usage(format!(
+                    "opcodes takes `all` (forms beyond the shipped ones too), not {other:?}"
+                ))
+                .into());
             }
         };
         let cuda = cx.open_cuda()?;
@@ -225,7 +226,12 @@ mod tests {
         let mut report = Report::default();
         assert!(collect(&mut report, ["ex2.approx.ftz.f32".to_owned()].into_iter()).is_empty());
         report.compared("values", 1);
-        assert!(report.finish(&[]).reason().is_some_and(|reason| reason.contains("no probe for ex2.approx.ftz.f32")));
+        assert!(
+            report
+                .finish(&[])
+                .reason()
+                .is_some_and(|reason| reason.contains("no probe for ex2.approx.ftz.f32"))
+        );
     }
 
     #[test]

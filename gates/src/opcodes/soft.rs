@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(f16(2f32.powi(-25).next_up(), Rounding::Even), 1);
         assert_eq!(f16(-2f32.powi(-60), Rounding::Down), 0x8001);
         assert_eq!(f16(-2f32.powi(-149), Rounding::Even), 0x8000);
-        assert_eq!(F32.encode(F16.decode(0x3555), Rounding::Even), 0.333_251_95_f32.to_bits().into());
+        assert_eq!(F32.encode(F16.decode(0x3555), Rounding::Even), u64::from(0.333_251_95_f32.to_bits()));
         assert_eq!(BF16.encode(f32_bits(f32::MAX), Rounding::Even), 0x7f80);
         assert_eq!(BF16.encode(f32_bits(f32::from_bits(0x3f80_8000)), Rounding::Even), 0x3f80);
         assert_eq!(BF16.encode(f32_bits(f32::from_bits(0x3f81_8000)), Rounding::Even), 0x3f82);

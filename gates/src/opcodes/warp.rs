@@ -12,12 +12,21 @@ const WARPS: usize = 64;
 /// What the lanes of one warp hold: two words and a predicate each.
 type Lanes = [[u32; 3]; 32];
 
+/// A typed result.
+type Typed = (Type, u64);
+
+/// Writes the instruction and names the registers of its results.
+type Writer = dyn Fn(&mut Asm, &[String; 3], &str) -> Vec<(Type, String)>;
+
+/// The results of a lane.
+type Model = dyn Fn(&Lanes, u32, usize) -> Option<Vec<Typed>>;
+
 /// One instruction to probe: how it is written, and what each lane of `mask` gets.
 struct Collective {
     /// The instruction, given the registers of two words, a predicate, the mask and a result.
-    write: Box<dyn Fn(&mut Asm, &[String; 3], &str) -> Vec<(Type, String)>>,
+    write: Box<Writer>,
     /// The results of a lane; none when the PTX ISA leaves them undefined.
-    model: Box<dyn Fn(&Lanes, u32, usize) -> Option<Vec<(Type, u64)>>>,
+    model: Box<Model>,
 }
 
 /// The probe of a warp operation; none when it is none, or not known.

@@ -334,7 +334,7 @@ impl Builder<'_> {
             (Some(logic), [third]) => {
                 let third = self.predicate(third)?;
                 // `out` may be `third`: the pair first.
-                let pairs = complement.into_iter().map(|(paired, not)| (paired, not));
+                let pairs = complement.into_iter();
                 let kept = self.temp(Class::Pred);
                 self.op::<m::MovP>(kept, &[third]);
                 for (d, value) in pairs.chain([(out, result)]) {

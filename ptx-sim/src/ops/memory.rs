@@ -258,6 +258,7 @@ pub(crate) fn resolve<S: Space>(
 }
 
 /// What a full warp's accesses look like.
+#[allow(clippy::large_enum_variant)] // it lives on the stack for one instruction; boxing would allocate in each
 enum Shape {
     /// Lane `i` is at `i` times the access's size from this.
     Contiguous(*mut u8),

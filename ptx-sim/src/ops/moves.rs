@@ -79,7 +79,9 @@ macro_rules! comparisons {
         pub(crate) struct $name;
         impl<T: PartialOrd + Copy> Compare<T> for $name {
             #[inline(always)]
-            #[allow(clippy::eq_op, clippy::nonminimal_bool, clippy::neg_cmp_op_on_partial_ord)]
+            // With a NaN, `a < b || a > b` is not `a != b`.
+            #[allow(clippy::double_comparisons, clippy::eq_op, clippy::nonminimal_bool)]
+            #[allow(clippy::neg_cmp_op_on_partial_ord)]
             fn holds($a: T, $b: T) -> bool {
                 $body
             }

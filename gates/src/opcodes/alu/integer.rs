@@ -205,12 +205,15 @@ mod tests {
             assert_eq!(eval("add.sat.s32", &small), u64::from(i.saturating_add(j) as u32));
             assert_eq!(eval("mul.lo.s32", &small), u64::from(a.wrapping_mul(b)));
             assert_eq!(eval("mad.lo.s32", &all), u64::from(a.wrapping_mul(b).wrapping_add(c)));
-            assert_eq!(eval("mul.hi.u32", &small), u64::from(a) * u64::from(b) >> 32);
-            assert_eq!(eval("mul.hi.s32", &small), (i64::from(i) * i64::from(j) >> 32) as u64 & 0xffff_ffff);
+            assert_eq!(eval("mul.hi.u32", &small), (u64::from(a) * u64::from(b)) >> 32);
+            assert_eq!(
+                eval("mul.hi.s32", &small),
+                ((i64::from(i) * i64::from(j)) >> 32) as u64 & 0xffff_ffff
+            );
             assert_eq!(eval("mul.wide.s32", &small), (i64::from(i) * i64::from(j)) as u64);
             assert_eq!(eval("mul.wide.u32", &small), u64::from(a) * u64::from(b));
             assert_eq!(eval("mul.lo.s64", &[x, y]), x.wrapping_mul(y));
-            assert_eq!(eval("mul.hi.u64", &[x, y]), (u128::from(x) * u128::from(y) >> 64) as u64);
+            assert_eq!(eval("mul.hi.u64", &[x, y]), ((u128::from(x) * u128::from(y)) >> 64) as u64);
             let wide = i128::from(x as i64) * i128::from(y as i64);
             assert_eq!(eval("mul.hi.s64", &[x, y]), (wide >> 64) as u64);
             assert_eq!(eval("min.s32", &small), u64::from(i.min(j) as u32));
