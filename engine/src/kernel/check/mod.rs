@@ -21,7 +21,7 @@ mod tests;
 use thiserror::Error;
 
 use super::{Arg, Case, KernelDecl, Launch, LaunchError, RawTensor};
-use crate::device::{Device, DeviceError, DeviceKind, Function, Stream};
+use crate::device::{Device, DeviceError, Function, Stream};
 use case::Input;
 use element::{Compared, Run};
 use memory::Memory;
@@ -40,7 +40,7 @@ pub struct KernelReport {
     pub kernel: &'static str,
     /// Cases run.
     pub cases: usize,
-    /// Cases of a real model's size that the simulated device does not run.
+    /// Cases of a real model's size that were left out.
     pub skipped: usize,
     /// Output elements compared, over all cases.
     pub elements: u64,
@@ -175,8 +175,8 @@ pub enum CheckFailure {
     },
 }
 
-/// Checks `decl` on `device`, where `function` is its entry as loaded. Cases of a real model's size are skipped on the
-/// simulated device.
+/// Checks `decl` on `device`, where `function` is its entry as loaded; cases of a real model's size only if
+/// `representative`.
 ///
 /// # Errors
 /// The first [`CheckFailure`] of a case; what depends on the worst error, after all cases.
@@ -184,6 +184,7 @@ pub fn check_kernel(
     decl: &'static KernelDecl,
     device: &Device,
     function: &Function,
+    representative: bool,
 ) -> Result<KernelReport, CheckFailure> {
     if function.name() != decl.entry {
         let (kernel, entry) = (decl.name, decl.entry);
@@ -192,7 +193,7 @@ pub fn check_kernel(
     let (mut cases, mut skipped, mut elements) = (0, 0, 0);
     let mut worst = Worst::default();
     for case in (decl.cases)() {
-        if case.is_representative() && device.info().kind == DeviceKind::Sim {
+        if case.is_representative() && !representative {
             skipped += 1;
             continue;
         }

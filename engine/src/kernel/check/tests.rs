@@ -39,7 +39,7 @@ fn check(decl: &'static KernelDecl, body: &str) -> Result<KernelReport, CheckFai
     let device = Device::open_in(&System::new(SystemConfig::default()), 0).unwrap();
     let ptx = format!(".version 7.0\n.target sm_80\n.address_size 64\n{}", entry(decl.entry, body));
     let module = device.load_module(decl.module, &ptx).unwrap();
-    check_kernel(decl, &device, &module.function(decl.entry).unwrap())
+    check_kernel(decl, &device, &module.function(decl.entry).unwrap(), false)
 }
 
 fn error(result: Result<KernelReport, CheckFailure>) -> String {
@@ -306,7 +306,7 @@ DONE:
 "
     );
     let module = device.load_module("test_check", &ptx).unwrap();
-    check_kernel(CheckUpdate::DECL, &device, &module.function("check_update").unwrap())
+    check_kernel(CheckUpdate::DECL, &device, &module.function("check_update").unwrap(), false)
 }
 
 #[test]
