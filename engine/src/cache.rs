@@ -32,6 +32,14 @@ pub enum CacheError {
         /// The model's context length.
         context: u32,
     },
+    /// A position that has not been reached.
+    #[error("a cache that holds {held} positions cannot be rewound to {to}")]
+    Rewind {
+        /// Positions to be left.
+        to: u32,
+        /// Positions held.
+        held: u32,
+    },
     /// A token that the model does not have.
     #[error("token id {id} at prompt position {position}: the vocabulary has {vocab}")]
     Token {
@@ -181,6 +189,21 @@ impl Cache {
     /// A walk has processed the token at position `held`.
     pub(crate) fn advance(&mut self) {
         self.held += 1;
+    }
+
+    /// Forgets the positions from `held` on: the next token is the one at position `held`.
+    ///
+    /// # Errors
+    /// [`CacheError::Rewind`] when fewer are held; what the device says.
+    pub fn rewind(&mut self, engine: &Engine, held: u32) -> Result<(), CacheError> {
+        if held > self.held {
+            return Err(CacheError::Rewind { to: held, held: self.held });
+        }
+        if held < self.held {
+            engine.copy_into(&self.position, &[held])?;
+            self.held = held;
+        }
+        Ok(())
     }
 
     /// Forgets everything: the next token is at position 0.

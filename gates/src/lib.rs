@@ -20,6 +20,7 @@ mod parity;
 mod ptx_fault;
 mod reference;
 pub mod runs;
+mod sampling;
 
 pub use context::{FIXTURE, GateContext, find_file, model_file};
 pub use gate::{Bite, Entry, Gate, Tooth};
@@ -35,5 +36,6 @@ pub static GATES: &[Entry] = &[
     Entry::of::<reference::Reference>(),
     Entry::of::<determinism::Determinism>(),
     Entry::of::<graph_decode::GraphDecode>(),
+    Entry::of::<sampling::SamplingGate>(),
     Entry::of::<parity::Parity>(),
 ];

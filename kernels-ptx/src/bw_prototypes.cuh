@@ -21,6 +21,9 @@ extern "C" __global__ void rope_kv_f16(float* qkv, const uint32_t* position, con
 extern "C" __global__ void rope_kv_f32(float* qkv, const uint32_t* position, const float* inv_freq, float* k_cache, float* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
 extern "C" __global__ void rope_kv_fp8(float* qkv, const uint32_t* position, const float* inv_freq, uint8_t* k_cache, uint8_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
 
+// ceiling.cu
+extern "C" __global__ void read_only(const uint32_t* words, uint32_t* folded, uint32_t quads, uint32_t blocks);
+
 // embed.cu
 extern "C" __global__ void embed_bf16(const uint16_t* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
 extern "C" __global__ void embed_f16(const uint16_t* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
@@ -72,3 +75,9 @@ extern "C" __global__ void rms_norm_i16(const float* x, const float* weight, int
 extern "C" __global__ void advance(uint32_t* position);
 extern "C" __global__ void argmax_advance(const float* value, const uint32_t* index, uint32_t* tokens, uint32_t* position, uint32_t parts);
 extern "C" __global__ void argmax_partial(const float* logits, float* value, uint32_t* index, uint32_t vocab);
+
+// sampling.cu
+extern "C" __global__ void sample_adjust(const float* logits, const uint32_t* tokens, const uint32_t* position, const uint32_t* parameters, float* adjusted, float* best, uint32_t* count, uint64_t* mass, uint32_t vocab, uint32_t parts);
+extern "C" __global__ void sample_draw(const float* best, const uint32_t* parameters, const uint64_t* mass, const float* value, const uint32_t* index, const uint32_t* taken, uint32_t* tokens, uint32_t* position, uint32_t vocab, uint32_t parts);
+extern "C" __global__ void sample_gather(const float* adjusted, const float* best, const uint32_t* parameters, const uint32_t* count, const uint64_t* mass, float* value, uint32_t* index, uint32_t* taken, uint32_t vocab, uint32_t parts);
+extern "C" __global__ void sample_histogram(const float* adjusted, const float* best, uint32_t* count, uint64_t* mass, uint32_t vocab, uint32_t parts);

@@ -6,22 +6,26 @@ use crate::{Arch, PtxModule, module};
 pub static COMPUTE_80: &[PtxModule] = &[
     module("activation", Arch::Compute80, include_str!("../ptx/compute_80/activation.ptx")),
     module("attention", Arch::Compute80, include_str!("../ptx/compute_80/attention.ptx")),
+    module("ceiling", Arch::Compute80, include_str!("../ptx/compute_80/ceiling.ptx")),
     module("embed", Arch::Compute80, include_str!("../ptx/compute_80/embed.ptx")),
     module("math_probe", Arch::Compute80, include_str!("../ptx/compute_80/math_probe.ptx")),
     module("matvec", Arch::Compute80, include_str!("../ptx/compute_80/matvec.ptx")),
     module("matvec_i16", Arch::Compute80, include_str!("../ptx/compute_80/matvec_i16.ptx")),
     module("norm", Arch::Compute80, include_str!("../ptx/compute_80/norm.ptx")),
     module("sample", Arch::Compute80, include_str!("../ptx/compute_80/sample.ptx")),
+    module("sampling", Arch::Compute80, include_str!("../ptx/compute_80/sampling.ptx")),
 ];
 
 /// Built for compute_90.
 pub static COMPUTE_90: &[PtxModule] = &[
     module("activation", Arch::Compute90, include_str!("../ptx/compute_90/activation.ptx")),
     module("attention", Arch::Compute90, include_str!("../ptx/compute_90/attention.ptx")),
+    module("ceiling", Arch::Compute90, include_str!("../ptx/compute_90/ceiling.ptx")),
     module("embed", Arch::Compute90, include_str!("../ptx/compute_90/embed.ptx")),
     module("math_probe", Arch::Compute90, include_str!("../ptx/compute_90/math_probe.ptx")),
     module("matvec", Arch::Compute90, include_str!("../ptx/compute_90/matvec.ptx")),
     module("matvec_i16", Arch::Compute90, include_str!("../ptx/compute_90/matvec_i16.ptx")),
     module("norm", Arch::Compute90, include_str!("../ptx/compute_90/norm.ptx")),
     module("sample", Arch::Compute90, include_str!("../ptx/compute_90/sample.ptx")),
+    module("sampling", Arch::Compute90, include_str!("../ptx/compute_90/sampling.ptx")),
 ];

@@ -45,7 +45,8 @@ pub struct GraphCounters {
 pub struct GraphDecodeState {
     pool: HashMap<CaptureKey, Entry>,
     // The key is some kilobytes derived from every launch; a session's walks are found by their bucket first.
-    by_bucket: HashMap<BucketKey, CaptureKey>,
+    // A bucket has two: the next token is drawn, or the likeliest.
+    by_bucket: HashMap<(BucketKey, bool), CaptureKey>,
     counters: GraphCounters,
     replayed: Vec<(BucketKey, u64)>,
 }
@@ -72,9 +73,9 @@ impl GraphDecodeState {
         &self.replayed
     }
 
-    /// The graph captured for a bucket.
+    /// The graph captured for a bucket; the one that takes the likeliest token where there are two.
     pub fn captured(&mut self, bucket: BucketKey) -> Option<&mut CapturedPlan> {
-        let key = self.by_bucket.get(&bucket)?;
+        let key = self.by_bucket.get(&(bucket, false)).or_else(|| self.by_bucket.get(&(bucket, true)))?;
         self.pool.get_mut(key).map(|entry| &mut entry.captured)
     }
 
@@ -84,7 +85,8 @@ impl GraphDecodeState {
     /// A refused capture; what the device says.
     pub fn step(&mut self, engine: &Engine, walk: &Walk) -> Result<(), PlanError> {
         let bucket = BucketKey { kernel: walk.attention_kernel, n_splits: walk.n_splits };
-        if !self.by_bucket.contains_key(&bucket) {
+        let place = (bucket, walk.sampled);
+        if !self.by_bucket.contains_key(&place) {
             let plan = walk.body.then(&walk.head, walk.body.name());
             let key = plan.capture_key();
             if !self.pool.contains_key(&key) {
@@ -96,9 +98,9 @@ impl GraphDecodeState {
                 info!("captured {bucket}: {} nodes, {} ordered pairs", proof.nodes, proof.pairs);
                 self.pool.insert(key.clone(), Entry { captured, latched: false });
             }
-            self.by_bucket.insert(bucket, key);
+            self.by_bucket.insert(place, key);
         }
-        let Some(entry) = self.by_bucket.get(&bucket).and_then(|key| self.pool.get_mut(key)) else {
+        let Some(entry) = self.by_bucket.get(&place).and_then(|key| self.pool.get_mut(key)) else {
             unreachable!("the bucket has just been captured")
         };
         if !entry.latched {

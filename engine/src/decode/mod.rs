@@ -1,11 +1,15 @@
 //! Decoding: one walk a token, eager or replayed.
 
 mod graph;
+mod queue;
+mod sampling;
 mod session;
 
 use thiserror::Error;
 
 pub use graph::{BucketKey, GraphCounters, GraphDecodeState};
+pub use queue::{Finish, Produced, Production};
+pub use sampling::{Sampler, Sampling, SamplingError, SamplingOptions};
 pub use session::{Session, argmax};
 
 use crate::cache::CacheError;
@@ -24,6 +28,9 @@ pub enum DecodeError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The caller's callback asked to stop.
+    #[error("stopped")]
+    Stopped,
     /// Nothing to continue from.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{DecodeError, GraphDecodeState};
+use super::{DecodeError, GraphDecodeState, Sampler, Sampling};
 use crate::cache::Cache;
 use crate::device::{Buffer, HostBuffer};
 use crate::engine::Engine;
@@ -32,7 +32,9 @@ pub struct Session {
     arena: Arena,
     logits: Buffer<f32>,
     produced: HostBuffer<u32>,
-    walks: BTreeMap<u32, Walk>,
+    walks: BTreeMap<(u32, bool), Walk>,
+    sampler: Option<Sampler>,
+    sampled: bool,
     buckets: BucketPolicy,
 }
 
@@ -57,6 +59,8 @@ impl Session {
             logits,
             produced,
             walks: BTreeMap::new(),
+            sampler: None,
+            sampled: false,
             buckets: engine.options().buckets,
         })
     }
@@ -92,11 +96,31 @@ impl Session {
     /// Those of [`HybridModel::walk`].
     pub fn walk(&mut self) -> Result<&Walk, DecodeError> {
         let n_splits = self.bucket();
-        if !self.walks.contains_key(&n_splits) {
-            let walk = self.model.walk(&self.engine, &self.arena, &self.cache, n_splits, &self.logits)?;
-            self.walks.insert(n_splits, walk);
+        let key = (n_splits, self.sampled);
+        if !self.walks.contains_key(&key) {
+            let sampler = self.sampler.as_ref().filter(|_| self.sampled);
+            let walk =
+                self.model.walk(&self.engine, &self.arena, &self.cache, n_splits, &self.logits, sampler)?;
+            self.walks.insert(key, walk);
         }
-        Ok(&self.walks[&n_splits])
+        Ok(&self.walks[&key])
+    }
+
+    /// From here on, draws the next token as `sampling` says, or takes the likeliest. Parameters live on the device, so
+    /// graphs captured before stay as they are.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn set_sampling(&mut self, sampling: Option<&Sampling>) -> Result<(), DecodeError> {
+        if let Some(sampling) = sampling {
+            let sampler = match self.sampler.take() {
+                Some(sampler) => sampler,
+                None => Sampler::new(&self.engine)?,
+            };
+            self.sampler.insert(sampler).set(&self.engine, sampling)?;
+        }
+        self.sampled = sampling.is_some();
+        Ok(())
     }
 
     /// Runs `prompt` into the cache, token by token; the last one's logits are then in [`Session::logits`] and its argmax
@@ -183,6 +207,31 @@ impl Session {
         self.engine.stream().read_pinned(&slot, &self.produced)?;
         self.engine.synchronize()?;
         Ok(self.produced.get(0))
+    }
+
+    /// The last `count` tokens, up to the one at the next position.
+    ///
+    /// # Errors
+    /// What the device says.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(super) fn last_tokens(&mut self, count: usize) -> Result<Vec<u32>, DecodeError> {
+        if count == 1 {
+            return Ok(vec![self.next_token()?]);
+        }
+        let end = self.cache.held() as usize + 1;
+        let mut tokens = vec![0; count];
+        self.engine.stream().read(&self.cache.tokens().slice(end - count..end)?, &mut tokens)?;
+        Ok(tokens)
+    }
+
+    /// Forgets the positions from `held` on; the token there is the next.
+    ///
+    /// # Errors
+    /// When fewer are held; what the device says.
+    pub fn rewind(&mut self, held: u32) -> Result<(), DecodeError> {
+        Ok(self.cache.rewind(&self.engine, held)?)
     }
 
     /// Replaces the token at the next position.

@@ -6,8 +6,10 @@
 
 pub mod activation;
 pub mod attention;
+pub mod ceiling;
 pub mod embed;
 pub mod math;
 pub mod matvec;
 pub mod norm;
 pub mod sample;
+pub mod sampling;

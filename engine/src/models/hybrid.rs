@@ -5,6 +5,7 @@ use super::ffn::DenseFfn;
 use super::linear::{LinearInput, matvec};
 use crate::cache::Cache;
 use crate::config::ModelConfig;
+use crate::decode::Sampler;
 use crate::device::Buffer;
 use crate::engine::Engine;
 use crate::kernel::{BF16, F16, F32, Launch, LaunchError, Q4_0, Q4_1, Q8_0, RawTensor, TensorFormat};
@@ -55,7 +56,7 @@ pub struct HybridModel {
 pub struct Walk {
     /// Embedding and layers.
     pub body: Plan,
-    /// Norm, head, argmax; writes the next token and advances the position.
+    /// Norm, head, argmax or a draw; writes the next token and advances the position.
     pub head: Plan,
     /// Advances the position.
     pub skip: Plan,
@@ -63,6 +64,8 @@ pub struct Walk {
     pub n_splits: u32,
     /// The attention kernel, which with `n_splits` names the bucket.
     pub attention_kernel: &'static str,
+    /// Whether the head draws the next token; else it takes the likeliest.
+    pub sampled: bool,
 }
 
 impl HybridModel {
@@ -91,7 +94,8 @@ impl HybridModel {
     }
 
     /// The walk of one token, with attention sized for `n_splits` chunks of 64 keys. Scratch comes from `arena`, so plans
-    /// that share an arena share it and must run on one stream. `logits` is `[vocab]`.
+    /// that share an arena share it and must run on one stream. `logits` is `[vocab]`. The next token is drawn by `sampler`,
+    /// or without one the likeliest.
     ///
     /// # Errors
     /// Shapes that no kernel serves; out of memory.
@@ -102,6 +106,7 @@ impl HybridModel {
         cache: &Cache,
         n_splits: u32,
         logits: &Buffer<f32>,
+        sampler: Option<&Sampler>,
     ) -> Result<Walk, PlanError> {
         let c = &self.config;
         let hidden = c.hidden as usize;
@@ -128,17 +133,31 @@ impl HybridModel {
         let input = LinearInput::normed(&mut b, arena, "final norm", (&x, &self.norm, c.eps), &[&self.head])?;
         let launch = matvec(&b, &self.head, &input, None, logits);
         b.push("head", launch)?;
-        let parts = sample::argmax_parts(c.vocab);
-        let value = arena.take(parts as usize, "argmax values")?;
-        let best = arena.take(parts as usize, "argmax indices")?;
-        b.push("argmax", sample::argmax_partial(logits, &value, &best, c.vocab))?;
-        b.push("next token", sample::argmax_advance(&value, &best, cache.tokens(), cache.position(), parts))?;
+        match sampler {
+            Some(sampler) => sampler.push(&mut b, arena, cache, logits, c.vocab)?,
+            None => push_argmax(&mut b, arena, cache, logits, c.vocab)?,
+        }
         let head = b.finish();
 
         let mut b = PlanBuilder::new(engine, arena, "skip");
         b.push("advance", sample::advance(cache.position()))?;
-        Ok(Walk { body, head, skip: b.finish(), n_splits, attention_kernel })
+        Ok(Walk { body, head, skip: b.finish(), n_splits, attention_kernel, sampled: sampler.is_some() })
     }
+}
+
+fn push_argmax(
+    b: &mut PlanBuilder<'_>,
+    arena: &Arena,
+    cache: &Cache,
+    logits: &Buffer<f32>,
+    vocab: u32,
+) -> Result<(), PlanError> {
+    let parts = sample::argmax_parts(vocab);
+    let value = arena.take(parts as usize, "argmax values")?;
+    let best = arena.take(parts as usize, "argmax indices")?;
+    b.push("argmax", sample::argmax_partial(logits, &value, &best, vocab))?;
+    b.push("next token", sample::argmax_advance(&value, &best, cache.tokens(), cache.position(), parts))?;
+    Ok(())
 }
 
 fn embed_row(weight: &RawTensor, cache: &Cache, x: &Buffer<f32>) -> Result<Launch, LaunchError> {
