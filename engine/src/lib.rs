@@ -12,6 +12,7 @@ pub mod decode;
 pub mod device;
 pub mod engine;
 pub mod format;
+pub mod generate;
 pub mod kernel;
 pub mod kernels;
 pub mod models;

@@ -1,8 +1,10 @@
 //! `cargo xtask VERB`: the project's own commands, one file a verb.
 
+mod completions;
 mod dist;
 mod fixture;
 mod gate;
+mod man;
 mod model;
 mod new_kernel;
 mod ptx;
@@ -34,6 +36,10 @@ enum Verb {
     Dist(dist::Args),
     /// Write the body, declaration, reference and cases of a new kernel, ready to be changed
     NewKernel(new_kernel::Args),
+    /// Write completion scripts of `bitwalk` for shells
+    Completions(completions::Args),
+    /// Write manual pages of `bitwalk`
+    Man(man::Args),
     /// Compile kernels-ptx/src/*.cu to the PTX that is checked in, or prove with --check that it is up to date
     Ptx(ptx::Args),
     /// Count the opcodes of the checked-in PTX: what the simulated device must execute
@@ -48,6 +54,8 @@ fn main() -> ExitCode {
         Verb::Model(args) => model::run(&args),
         Verb::Dist(args) => dist::run(&args),
         Verb::NewKernel(args) => new_kernel::run(&args),
+        Verb::Completions(args) => completions::run(&args),
+        Verb::Man(args) => man::run(&args),
         Verb::Ptx(args) => ptx::run(&args),
         Verb::PtxCensus(args) => ptx::census(&args),
     };

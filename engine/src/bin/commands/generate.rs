@@ -1,0 +1,268 @@
+//! `bitwalk generate`: a prompt's continuation, streamed.
+
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bitwalk::decode::{Finish, GraphDecodeState, Produced, Production, Session};
+use bitwalk::device::DeviceKind;
+use bitwalk::generate::TextModel;
+use bitwalk::tokenizer::TextStream;
+use serde_json::json;
+
+use super::interrupt::{self, Interrupted, interrupted};
+use super::model::{Loaded, ModelArgs, SamplingArgs, prime};
+use super::usage;
+
+/// Arguments of `bitwalk generate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The prompt; without it and --prompt-file, standard input
+    #[arg(long, value_name = "TEXT", conflicts_with = "prompt_file")]
+    prompt: Option<String>,
+    /// A file with the prompt; its last line end is left off
+    #[arg(long, value_name = "FILE")]
+    prompt_file: Option<PathBuf>,
+    /// Give the prompt to the model as it is, not as a user's message in the model's chat template
+    #[arg(long)]
+    raw: bool,
+    /// Tokens at most; 0 only reads the prompt into the cache
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    max_tokens: usize,
+    #[command(flatten)]
+    decode: DecodeArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Print times and counts to standard error afterwards
+    #[arg(long)]
+    stats: bool,
+    /// Print one JSON object instead of the text
+    #[arg(long)]
+    json: bool,
+}
+
+/// How walks are run.
+#[derive(Debug, clap::Args)]
+pub struct DecodeArgs {
+    /// Decode by replaying captured graphs (the default)
+    #[arg(long, conflicts_with = "eager")]
+    graph: bool,
+    /// Decode launch by launch
+    #[arg(long)]
+    eager: bool,
+    /// Tokens for which the host waits at a time [default: 4 on a GPU, 1 on the simulated device]
+    #[arg(long, value_name = "K")]
+    queue: Option<NonZeroUsize>,
+}
+
+impl DecodeArgs {
+    /// `graph` or `eager`.
+    pub fn mode(&self) -> &'static str {
+        if self.eager { "eager" } else { "graph" }
+    }
+
+    fn queue(&self, kind: DeviceKind) -> NonZeroUsize {
+        let default = if kind == DeviceKind::Cuda {
+            const { NonZeroUsize::new(4).unwrap() }
+        } else {
+            NonZeroUsize::MIN
+        };
+        self.queue.unwrap_or(default)
+    }
+}
+
+/// A reply and how it came about.
+pub struct Reply {
+    pub text: String,
+    pub produced: Produced,
+    pub time: Duration,
+}
+
+impl Reply {
+    /// Why there is no more of it, in a word.
+    pub fn finish(&self) -> &'static str {
+        match self.produced.finish {
+            Finish::Stop(_) => "stop",
+            Finish::Length => "length",
+            Finish::Full => "context",
+            Finish::Asked => "interrupted",
+        }
+    }
+}
+
+/// Produces tokens and hands their text to `show` as it becomes complete.
+pub fn reply(
+    session: &mut Session,
+    graphs: &mut GraphDecodeState,
+    text: &TextModel,
+    decode: &DecodeArgs,
+    tokens: usize,
+    mut show: impl FnMut(&str) -> io::Result<()>,
+) -> Result<Reply> {
+    let start = Instant::now();
+    let mut stream = TextStream::new(&text.tokenizer);
+    let (mut written, mut failed) = (String::new(), None::<anyhow::Error>);
+    let queue = decode.queue(session.engine().device().info().kind);
+    let graphs = (!decode.eager).then_some(graphs);
+    let ask = Production { graphs, tokens, queue, stop: &text.stop };
+    let produced = session.produce(ask, |id| {
+        let shown = stream.push(id).map_err(anyhow::Error::from).and_then(|piece| {
+            written += &piece;
+            if !piece.is_empty() {
+                show(&piece)?;
+            }
+            Ok(())
+        });
+        failed = shown.err();
+        Ok(failed.is_none() && !interrupted())
+    })?;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let rest = stream.finish();
+    if !rest.is_empty() {
+        written += &rest;
+        show(&rest)?;
+    }
+    Ok(Reply { text: written, produced, time: start.elapsed() })
+}
+
+impl Args {
+    fn text(&self) -> Result<String> {
+        if let Some(text) = &self.prompt {
+            return Ok(text.clone());
+        }
+        let mut text = match &self.prompt_file {
+            Some(path) => {
+                std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?
+            }
+            None if io::stdin().is_terminal() => {
+                let words = "no prompt: give --prompt, --prompt-file or text on standard input";
+                return Err(usage(words.to_owned()));
+            }
+            None => io::read_to_string(io::stdin()).context("reading the prompt from standard input")?,
+        };
+        // The line end that `echo` and editors add is not meant for the model.
+        if text.ends_with('\n') {
+            text.pop();
+        }
+        Ok(text)
+    }
+}
+
+/// Reads the prompt, streams the reply.
+pub fn run(args: &Args) -> Result<()> {
+    let sampling = args.sampling.sampling()?;
+    let prompt = args.text()?;
+    interrupt::install()?;
+    let loaded = args.model.load()?;
+    let text = loaded.text()?;
+    let ids = text.prompt(&prompt, args.raw)?;
+    if ids.is_empty() {
+        bail!("the prompt is empty");
+    }
+    let context = loaded.model.config().context as usize;
+    if ids.len() > context {
+        bail!("the prompt has {} tokens, and the model's context is {context}: shorten it", ids.len());
+    }
+    let mut session = loaded.session(ids.len().saturating_add(args.max_tokens))?;
+    session.set_sampling(sampling.as_ref())?;
+    let primed = prime(&mut session, &ids)?;
+    let mut graphs = GraphDecodeState::new();
+    let mut out = io::stdout().lock();
+    let reply = reply(&mut session, &mut graphs, &text, &args.decode, args.max_tokens, |piece| {
+        if args.json {
+            return Ok(());
+        }
+        out.write_all(piece.as_bytes())?;
+        out.flush()
+    })?;
+    if args.json {
+        let object = args.object(&loaded, &session, &graphs, &ids, primed, &reply);
+        serde_json::to_writer_pretty(&mut out, &object).map_err(io::Error::from)?;
+    }
+    if args.json || args.max_tokens > 0 {
+        writeln!(out)?;
+    }
+    out.flush()?;
+    if args.stats {
+        stats(&loaded, &graphs, args.decode.mode(), ids.len(), primed, &reply);
+    }
+    if interrupted() { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+/// Milliseconds a walk, of a reply that took some.
+fn walk_ms(reply: &Reply) -> Option<f64> {
+    (reply.produced.walks > 0).then(|| reply.time.as_secs_f64() * 1e3 / reply.produced.walks as f64)
+}
+
+fn stats(
+    loaded: &Loaded,
+    graphs: &GraphDecodeState,
+    mode: &str,
+    prompt: usize,
+    primed: Duration,
+    reply: &Reply,
+) {
+    let (seconds, counters) = (primed.as_secs_f64(), graphs.counters());
+    eprintln!(
+        "load: {:.2} s, {} MB on the device",
+        loaded.load.as_secs_f64(),
+        loaded.engine.device().bytes_in_use() / 1_000_000
+    );
+    eprintln!("prompt: {prompt} tokens in {seconds:.3} s, {:.1} tok/s", prompt as f64 / seconds);
+    let produced = &reply.produced;
+    let pace =
+        walk_ms(reply).map_or(String::new(), |ms| format!(", {ms:.3} ms/token, {:.1} tok/s", 1e3 / ms));
+    eprintln!(
+        "reply: {} tokens, {} walks in {:.3} s{pace}; ended by {}",
+        produced.ids.len(),
+        produced.walks,
+        reply.time.as_secs_f64(),
+        reply.finish()
+    );
+    eprintln!(
+        "{mode}: {} captures, {} replays, {} synchronisations",
+        counters.captures, counters.replays, produced.synchronisations
+    );
+}
+
+impl Args {
+    fn object(
+        &self,
+        loaded: &Loaded,
+        session: &Session,
+        graphs: &GraphDecodeState,
+        ids: &[u32],
+        primed: Duration,
+        reply: &Reply,
+    ) -> serde_json::Value {
+        let counters = graphs.counters();
+        let mut object = loaded.about();
+        let more = json!({
+            "decode": self.decode.mode(),
+            "prompt_ids": ids,
+            "ids": reply.produced.ids,
+            "text": reply.text,
+            "finish": reply.finish(),
+            "cached": session.cache().held(),
+            "device_bytes": loaded.engine.device().bytes_in_use(),
+            "prompt_s": primed.as_secs_f64(),
+            "prompt_tok_s": ids.len() as f64 / primed.as_secs_f64(),
+            "decode_s": reply.time.as_secs_f64(),
+            "walks": reply.produced.walks,
+            "ms_per_walk": walk_ms(reply),
+            "synchronisations": reply.produced.synchronisations,
+            "captures": counters.captures,
+            "replays": counters.replays,
+        });
+        if let serde_json::Value::Object(more) = more {
+            object.extend(more);
+        }
+        object.into()
+    }
+}
