@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::module::{Param, lay_out};
 use crate::ops::{Handle, Handler, Level, control, select};
 use crate::ptx::ast::{Function, LabelId, ModuleAst, Operand, RegId, Space, Type};
 use crate::ptx::resolve::Body;
@@ -85,7 +86,6 @@ pub(crate) struct OpenGuard(usize);
 /// Collects the ops of one function.
 pub(crate) struct Builder<'a> {
     pub(crate) ast: &'a ModuleAst,
-    pub(crate) function: &'a Function,
     pub(crate) body: &'a Body,
     pub(crate) level: Level,
     pub(crate) line: u32,
@@ -100,9 +100,11 @@ pub(crate) struct Builder<'a> {
     pub(crate) local: HashMap<usize, u64>,
     /// The module's variables that the code names, by their index in the module.
     pub(crate) symbols: Vec<usize>,
-    /// Alignment of dynamic shared memory.
-    pub(crate) dynamic_align: u32,
-    /// Whether the code names dynamic shared memory: its offset is known once the static part is laid out.
+    /// Where dynamic shared memory begins.
+    pub(crate) dynamic_offset: u64,
+    /// The entry's parameters, placed, and the size of the whole.
+    pub(crate) params: (Vec<Param>, u32),
+    /// Whether ops are under a guard at the moment.
     pub(crate) guarded: bool,
 }
 
@@ -115,7 +117,6 @@ impl<'a> Builder<'a> {
     ) -> Builder<'a> {
         Builder {
             ast,
-            function,
             body,
             level,
             line: function.line,
@@ -125,7 +126,8 @@ impl<'a> Builder<'a> {
             shared: HashMap::new(),
             local: HashMap::new(),
             symbols: Vec::new(),
-            dynamic_align: 16,
+            dynamic_offset: 0,
+            params: lay_out(&function.params),
             guarded: false,
         }
     }
@@ -302,8 +304,7 @@ impl<'a> Builder<'a> {
                 if let Some(variable) = variable {
                     return Some((Space::Shared, self.shared_offset(name, variable.size)));
                 }
-                let (params, _) = crate::module::lay_out(&self.function.params);
-                let param = params.iter().find(|p| p.name == *name)?;
+                let param = self.params.0.iter().find(|p| p.name == *name)?;
                 Some((Space::Param, param.offset.into()))
             }
             Operand::Offset(base, offset) => {
@@ -318,16 +319,8 @@ impl<'a> Builder<'a> {
     fn shared_offset(&self, name: &str, size: Option<u64>) -> u64 {
         match size {
             Some(_) => self.shared.get(name).copied().unwrap_or(0),
-            None => self.dynamic_offset(),
+            None => self.dynamic_offset,
         }
-    }
-
-    /// Where dynamic shared memory begins.
-    pub(crate) fn dynamic_offset(&self) -> u64 {
-        let sizes = crate::census::shared_variables(self.ast, self.function);
-        let end =
-            sizes.iter().map(|v| self.shared.get(&v.name).map_or(0, |at| at + v.size.unwrap_or(0))).max();
-        crate::census::align_up(end.unwrap_or(0), self.dynamic_align)
     }
 
     /// The value of a symbol's name: an offset in its space, or a global address.

@@ -158,7 +158,7 @@ impl Builder<'_> {
             zeroed: Vec::new(),
             symbols: self.symbols.clone(),
             static_shared,
-            dynamic_offset: self.dynamic_offset() as u32,
+            dynamic_offset: self.dynamic_offset as u32,
             local_bytes,
         };
         for (b, block) in blocks.iter().enumerate() {

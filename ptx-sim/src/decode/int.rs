@@ -248,8 +248,13 @@ impl Builder<'_> {
                 self.simple(run, ty, d, &[(x, ty), (y, Type::U32)])?;
             }
             ("lop3", [d, x, y, z, Operand::Int(table)]) => {
-                self.simple(select::<b::Lop3>(level), ty, d, &[(x, ty), (y, ty), (z, ty)])?;
-                self.drafts.last_mut().expect("just pushed").imm = (*table & 0xff) as i32;
+                let table = *table as u8;
+                self.simple(b::lop3_for(table, level), ty, d, &[(x, ty), (y, ty), (z, ty)])?;
+                self.drafts.last_mut().expect("just pushed").imm = table.into();
+            }
+            ("prmt", [d, x, y, Operand::Int(by)]) if modifiers.only_type() && by & 0x8888 == 0 => {
+                self.simple(select::<b::PrmtBy>(level), ty, d, &[(x, ty), (y, ty)])?;
+                self.drafts.last_mut().expect("just pushed").imm = (by & 0xffff) as i32;
             }
             ("prmt", [d, x, y, z]) => {
                 let run = match modifiers.find(|part| match part {

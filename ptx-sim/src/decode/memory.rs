@@ -2,12 +2,10 @@
 
 use super::builder::{Builder, Class, Place};
 use super::modifiers::Modifiers;
+use crate::ops::access::{E8, E16, E32, E64, Element, Load, LoadParam, SlowAccess, Store};
 use crate::ops::atom::{Action, Atomic};
 use crate::ops::control::{Fence, Nop};
-use crate::ops::memory::{
-    CopyAsync, E8, E16, E32, E64, Generic, Global, Load, LoadParam, Local, LocalWide, ParamWide, S8, S8To16,
-    S16, Shared, SharedWide, Store,
-};
+use crate::ops::memory::{CopyAsync, Generic, Global, Local, LocalWide, ParamWide, Shared, SharedWide};
 use crate::ops::{Handler, Level, convert, memory, select};
 use crate::ptx::ast::{Operand, Space, Type};
 
@@ -52,23 +50,16 @@ enum Target {
     Param,
 }
 
-/// How an element is kept.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    E8,
-    S8,
-    S8To16,
-    E16,
-    S16,
-    E32,
-    E64,
+/// Where a load puts a value: the word it goes to first, the 64-bit register it is widened into, and whether the
+/// destination has 16 bits.
+#[derive(Clone, Copy)]
+struct Loaded {
+    word: Place,
+    wide: Option<Place>,
+    narrow: bool,
 }
 
-fn by_count<S: memory::Space + 'static, E: memory::Element + 'static>(
-    level: Level,
-    store: bool,
-    count: usize,
-) -> Handler {
+fn by_count<S: memory::Space, E: Element>(level: Level, store: bool, count: usize) -> Handler {
     match (store, count) {
         (false, 1) => select::<Load<S, E, 1>>(level),
         (false, 2) => select::<Load<S, E, 2>>(level),
@@ -79,28 +70,31 @@ fn by_count<S: memory::Space + 'static, E: memory::Element + 'static>(
     }
 }
 
-fn by_kind<S: memory::Space + 'static>(level: Level, store: bool, kind: Kind, count: usize) -> Handler {
-    match kind {
-        Kind::E8 => by_count::<S, E8>(level, store, count),
-        Kind::S8 => by_count::<S, S8>(level, store, count),
-        Kind::S8To16 => by_count::<S, S8To16>(level, store, count),
-        Kind::E16 => by_count::<S, E16>(level, store, count),
-        Kind::S16 => by_count::<S, S16>(level, store, count),
-        Kind::E32 => by_count::<S, E32>(level, store, count),
-        Kind::E64 => by_count::<S, E64>(level, store, count),
+fn by_bytes<S: memory::Space>(level: Level, store: bool, bytes: u32, count: usize) -> Handler {
+    match (bytes, store) {
+        (1, _) => by_count::<S, E8>(level, store, count),
+        (2, _) => by_count::<S, E16>(level, store, count),
+        (4, _) => by_count::<S, E32>(level, store, count),
+        (_, false) if count == 1 => select::<Load<S, E64, 1>>(level),
+        (_, false) => select::<Load<S, E64, 2>>(level),
+        (_, true) if count == 1 => select::<Store<S, E64, 1>>(level),
+        (_, true) => select::<Store<S, E64, 2>>(level),
     }
 }
 
-fn access(level: Level, target: Target, store: bool, kind: Kind, count: usize) -> Handler {
+fn slow(target: Target, store: bool) -> Handler {
+    fn of<S: memory::Space>(store: bool) -> Handler {
+        let level = Level::Base;
+        if store { select::<SlowAccess<S, true>>(level) } else { select::<SlowAccess<S, false>>(level) }
+    }
     match target {
-        Target::Global => by_kind::<Global>(level, store, kind, count),
-        Target::Shared => by_kind::<Shared>(level, store, kind, count),
-        Target::SharedWide => by_kind::<SharedWide>(level, store, kind, count),
-        // Rarely hot: one variant for all instruction sets.
-        Target::Local => by_kind::<Local>(Level::Base, store, kind, count),
-        Target::LocalWide => by_kind::<LocalWide>(Level::Base, store, kind, count),
-        Target::Generic => by_kind::<Generic>(level, store, kind, count),
-        Target::Param => by_kind::<ParamWide>(Level::Base, store, kind, count),
+        Target::Global => of::<Global>(store),
+        Target::Shared => of::<Shared>(store),
+        Target::SharedWide => of::<SharedWide>(store),
+        Target::Local => of::<Local>(store),
+        Target::LocalWide => of::<LocalWide>(store),
+        Target::Generic => of::<Generic>(store),
+        Target::Param => of::<ParamWide>(store),
     }
 }
 
@@ -188,7 +182,13 @@ impl Builder<'_> {
             if !fits {
                 return Err("the name is of another state space".into());
             }
-            return Ok((target, Place::Const64(at.wrapping_add(*offset as u64)), 0));
+            let at = at.wrapping_add(*offset as u64);
+            return Ok(match target {
+                // Offsets in these windows fit 32 bits.
+                Target::SharedWide => (Target::Shared, Place::Const32(at as u32), 0),
+                Target::LocalWide => (Target::Local, Place::Const32(at as u32), 0),
+                target => (target, Place::Const64(at), 0),
+            });
         }
         match &**base {
             Operand::Reg(_) => match (self.class(base)?, target) {
@@ -258,33 +258,33 @@ impl Builder<'_> {
         }
         let (base, imm) = self.immediate(target, base, offset);
         let mut fields = [Place::Raw(0), base, Place::Raw(0), Place::Raw(0), Place::Raw(0)];
-        let mut widen = Vec::new();
-        let mut kind = None;
+        let mut after = Vec::new();
         for (i, operand) in list.iter().enumerate() {
-            let (place, k) = if store {
+            let place = if store {
                 self.stored(operand, ty)?
             } else {
-                let (place, k, wide) = self.loaded(operand, ty)?;
-                widen.extend(wide.map(|wide| (wide, place)));
-                (place, k)
+                let loaded = self.loaded(operand, ty)?;
+                after.push(loaded);
+                loaded.word
             };
-            if kind.is_some_and(|kind| kind != k) {
-                return Err("the vector's registers have different sizes".into());
-            }
-            kind = Some(k);
             fields[[0, 2, 3, 4][i]] = place;
         }
-        let kind = kind.ok_or("an empty vector")?;
         // With fewer values than registers the unused fields are raw zeros, which no variant touches.
         let defs = if store { 0 } else { [0b1, 0b101, 0, 0b11101][list.len() - 1] };
-        let run = access(self.level, target, store, kind, list.len());
-        self.push(run, fields, defs).imm = imm;
-        for (wide, narrow) in widen {
-            if ty.signed() {
-                self.op::<convert::Sext64>(wide, &[narrow]);
-            } else {
-                self.op::<convert::Zext64>(wide, &[narrow]);
-            }
+        if matches!(target, Target::Global | Target::Shared) {
+            let bytes = ty.bytes();
+            let run = match target {
+                Target::Global => by_bytes::<Global>(self.level, store, bytes, list.len()),
+                _ => by_bytes::<Shared>(self.level, store, bytes, list.len()),
+            };
+            self.push(run, fields, defs).imm = imm;
+        } else {
+            let extra = [ty.bytes(), list.len() as u32, imm as u32];
+            self.push(slow(target, store), fields, defs).extra =
+                extra.map(|n| (Place::Raw(n), false)).to_vec();
+        }
+        for loaded in after {
+            self.extend_loaded(loaded, ty);
         }
         if acquire {
             self.raw::<Fence>([Place::Raw(0); 5], 0);
@@ -292,41 +292,44 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Where a loaded value goes: place, kind, and the 64-bit register to widen it into afterwards.
-    fn loaded(&mut self, operand: &Operand, ty: Type) -> Result<(Place, Kind, Option<Place>), String> {
+    /// Where a loaded value goes.
+    fn loaded(&mut self, operand: &Operand, ty: Type) -> Result<Loaded, String> {
         let class = match operand {
             Operand::Sink => Class::of(ty)?,
             operand => self.class(operand)?,
         };
-        let narrow = class == Class::W32 && self.declared_bits(operand) <= 16;
         if !matches!(operand, Operand::Sink) && self.declared_bits(operand) < ty.bits() {
             return Err("the destination's register is too small".into());
         }
-        let kind = match (ty.bits(), ty.signed()) {
-            (8, false) => Kind::E8,
-            (8, true) if narrow => Kind::S8To16,
-            (8, true) => Kind::S8,
-            (16, true) if !narrow => Kind::S16,
-            (16, _) => Kind::E16,
-            (32, _) => Kind::E32,
-            _ => Kind::E64,
-        };
         let place = self.dst_class(operand, class)?;
-        if class == Class::W64 && ty.bits() < 64 {
-            let word = self.temp(Class::W32);
-            return Ok((word, kind, Some(place)));
+        let wide = (class == Class::W64 && ty.bits() < 64).then_some(place);
+        let word = if wide.is_some() { self.temp(Class::W32) } else { place };
+        Ok(Loaded { word, wide, narrow: self.declared_bits(operand) <= 16 })
+    }
+
+    /// Extends a loaded value, which is zero-extended in its word, by its sign and to its register's size.
+    fn extend_loaded(&mut self, loaded: Loaded, ty: Type) {
+        let Loaded { word, wide, narrow } = loaded;
+        let bits = ty.bits();
+        if ty.signed() && bits < 32 && !(narrow && bits == 16) {
+            let shift = 32 - bits as i32;
+            if narrow {
+                self.op::<convert::SignExtend16>(word, &[word]).imm = shift;
+            } else {
+                self.op::<convert::SignExtend>(word, &[word]).imm = shift;
+            }
         }
-        Ok((place, kind, None))
+        if let Some(wide) = wide {
+            if ty.signed() {
+                self.op::<convert::Sext64>(wide, &[word]);
+            } else {
+                self.op::<convert::Zext64>(wide, &[word]);
+            }
+        }
     }
 
     /// A value to store, whose register may be wider than the type.
-    fn stored(&mut self, operand: &Operand, ty: Type) -> Result<(Place, Kind), String> {
-        let kind = match ty.bits() {
-            8 => Kind::E8,
-            16 => Kind::E16,
-            32 => Kind::E32,
-            _ => Kind::E64,
-        };
+    fn stored(&mut self, operand: &Operand, ty: Type) -> Result<Place, String> {
         let class = match operand {
             Operand::Reg(_) => self.class(operand)?,
             _ => Class::of(ty)?,
@@ -335,43 +338,34 @@ impl Builder<'_> {
             let wide = self.src(operand, Type::B64)?;
             let word = self.temp(Class::W32);
             self.op::<convert::Truncate64>(word, &[wide]);
-            return Ok((word, kind));
+            return Ok(word);
         }
         let as_type = match (class, ty) {
             (_, Type::F32 | Type::F64) => ty,
             (Class::W64, _) => Type::B64,
             _ => Type::B32,
         };
-        Ok((self.src(operand, as_type)?, kind))
+        self.src(operand, as_type)
     }
 
     fn load_parameters(&mut self, ty: Type, list: &[Operand], at: u64) -> Result<(), String> {
-        let (_, bytes) = crate::module::lay_out(&self.function.params);
+        let bytes = self.params.1;
         let size = u64::from(ty.bytes());
         if at > bytes.into() || size * list.len() as u64 > u64::from(bytes) - at {
             return Err("reads beyond the parameters".into());
         }
         for (i, operand) in list.iter().enumerate() {
-            let (place, kind, wide) = self.loaded(operand, ty)?;
-            let level = self.level;
-            let run = match kind {
-                Kind::E8 => select::<LoadParam<E8>>(level),
-                Kind::S8 => select::<LoadParam<S8>>(level),
-                Kind::S8To16 => select::<LoadParam<S8To16>>(level),
-                Kind::E16 => select::<LoadParam<E16>>(level),
-                Kind::S16 => select::<LoadParam<S16>>(level),
-                Kind::E32 => select::<LoadParam<E32>>(level),
-                Kind::E64 => select::<LoadParam<E64>>(level),
+            let loaded = self.loaded(operand, ty)?;
+            let level = Level::Base;
+            let run = match ty.bits() {
+                8 => select::<LoadParam<E8>>(level),
+                16 => select::<LoadParam<E16>>(level),
+                32 => select::<LoadParam<E32>>(level),
+                _ => select::<LoadParam<E64>>(level),
             };
             let zero = Place::Raw(0);
-            self.push(run, [place, zero, zero, zero, zero], 1).imm = (at + size * i as u64) as i32;
-            if let Some(wide) = wide {
-                if ty.signed() {
-                    self.op::<convert::Sext64>(wide, &[place]);
-                } else {
-                    self.op::<convert::Zext64>(wide, &[place]);
-                }
-            }
+            self.push(run, [loaded.word, zero, zero, zero, zero], 1).imm = (at + size * i as u64) as i32;
+            self.extend_loaded(loaded, ty);
         }
         Ok(())
     }

@@ -49,6 +49,8 @@ pub(crate) fn decode(ast: &ModuleAst, function: &Function, level: Level) -> Resu
             format!("{shared} bytes of static shared memory: at most {}", crate::exec::MAX_SHARED),
         ));
     }
+    let unsized_shared = ast.variables.iter().filter(|v| v.space == Space::Shared && v.size.is_none());
+    builder.dynamic_offset = align_up(shared, unsized_shared.map(|v| v.align).max().unwrap_or(16).max(16));
     let mut local = 0u64;
     for (index, variable) in body.variables.iter().enumerate() {
         match (variable.space, variable.size) {
@@ -69,9 +71,6 @@ pub(crate) fn decode(ast: &ModuleAst, function: &Function, level: Level) -> Resu
                 ));
             }
         }
-    }
-    for variable in ast.variables.iter().filter(|v| v.space == Space::Shared && v.size.is_none()) {
-        builder.dynamic_align = builder.dynamic_align.max(variable.align);
     }
     for item in &body.items {
         match item {

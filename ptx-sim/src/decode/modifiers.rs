@@ -57,6 +57,11 @@ impl<'a> Modifiers<'a> {
         self.left.iter().find_map(|part| Type::parse(part))
     }
 
+    /// Whether a type is all that is left.
+    pub(crate) fn only_type(&self) -> bool {
+        self.left.len() == 1 && self.peek_type().is_some()
+    }
+
     /// Takes a floating-point rounding.
     pub(crate) fn round(&mut self) -> Option<Round> {
         self.find(|part| match part {

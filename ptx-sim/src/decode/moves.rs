@@ -46,25 +46,44 @@ fn relation(name: &str) -> Option<Relation> {
     })
 }
 
-fn compare_with<T: crate::ops::lanes::Lane + PartialOrd + 'static>(
+/// A comparison's op, whether its operands change places, and whether its result is inverted.
+type Comparison = (Handler, bool, bool);
+
+fn compare_integers<T: crate::ops::lanes::Lane + PartialOrd>(
     level: Level,
     relation: Relation,
-) -> Handler {
-    match relation {
-        Relation::Eq => select::<m::SetP<T, m::Eq>>(level),
-        Relation::Ne => select::<m::SetP<T, m::Ne>>(level),
-        Relation::Lt => select::<m::SetP<T, m::Lt>>(level),
-        Relation::Le => select::<m::SetP<T, m::Le>>(level),
-        Relation::Gt => select::<m::SetP<T, m::Gt>>(level),
-        Relation::Ge => select::<m::SetP<T, m::Ge>>(level),
-        Relation::Equ => select::<m::SetP<T, m::Equ>>(level),
-        Relation::Neu => select::<m::SetP<T, m::Neu>>(level),
-        Relation::Ltu => select::<m::SetP<T, m::Ltu>>(level),
-        Relation::Leu => select::<m::SetP<T, m::Leu>>(level),
-        Relation::Gtu => select::<m::SetP<T, m::Gtu>>(level),
-        Relation::Geu => select::<m::SetP<T, m::Geu>>(level),
-        Relation::Num => select::<m::SetP<T, m::Num>>(level),
-        Relation::Nan => select::<m::SetP<T, m::Nan>>(level),
+) -> Option<Comparison> {
+    let (eq, lt, le) =
+        (select::<m::SetP<T, m::Eq>>, select::<m::SetP<T, m::Lt>>, select::<m::SetP<T, m::Le>>);
+    Some(match relation {
+        Relation::Eq => (eq(level), false, false),
+        Relation::Ne => (eq(level), false, true),
+        Relation::Lt => (lt(level), false, false),
+        Relation::Le => (le(level), false, false),
+        Relation::Gt => (lt(level), true, false),
+        Relation::Ge => (le(level), true, false),
+        _ => return None,
+    })
+}
+
+fn compare_floats<T: crate::ops::lanes::Lane + PartialOrd>(level: Level, relation: Relation) -> Comparison {
+    let (ne, nan) = (select::<m::SetP<T, m::Ne>>, select::<m::SetP<T, m::Nan>>);
+    // "Less, or not a number" is the contrary of "greater or equal", and so on.
+    let (ordered, inverted) = match relation {
+        Relation::Ne => return (ne(level), false, false),
+        Relation::Equ => return (ne(level), false, true),
+        Relation::Nan => return (nan(level), false, false),
+        Relation::Num => return (nan(level), false, true),
+        Relation::Neu => (Relation::Eq, true),
+        Relation::Ltu => (Relation::Ge, true),
+        Relation::Leu => (Relation::Gt, true),
+        Relation::Gtu => (Relation::Le, true),
+        Relation::Geu => (Relation::Lt, true),
+        ordered => (ordered, false),
+    };
+    match compare_integers::<T>(level, ordered) {
+        Some((run, exchanged, _)) => (run, exchanged, inverted),
+        None => (nan(level), false, false),
     }
 }
 
@@ -253,29 +272,31 @@ impl Builder<'_> {
         let (mut x, mut y) = (self.src(x, ty)?, self.src(y, ty)?);
         let run = match ty {
             Type::U32 | Type::B32 | Type::U16 | Type::B16 | Type::B8 | Type::U8 => {
-                compare_with::<u32>(level, relation)
+                compare_integers::<u32>(level, relation)
             }
-            Type::S32 => compare_with::<i32>(level, relation),
-            Type::U64 | Type::B64 => compare_with::<u64>(level, relation),
-            Type::S64 => compare_with::<i64>(level, relation),
-            Type::F32 => compare_with::<f32>(level, relation),
-            Type::F64 => compare_with::<f64>(level, relation),
+            Type::S32 => compare_integers::<i32>(level, relation),
+            Type::U64 | Type::B64 => compare_integers::<u64>(level, relation),
+            Type::S64 => compare_integers::<i64>(level, relation),
+            Type::F32 => Some(compare_floats::<f32>(level, relation)),
+            Type::F64 => Some(compare_floats::<f64>(level, relation)),
             Type::S16 | Type::S8 => {
                 (x, y) = (self.sign_extended(x, ty.bits()), self.sign_extended(y, ty.bits()));
-                compare_with::<i32>(level, relation)
+                compare_integers::<i32>(level, relation)
             }
             Type::F16 | Type::Bf16 => {
                 (x, y) = (self.widened(x, ty), self.widened(y, ty));
-                compare_with::<f32>(level, relation)
+                Some(compare_floats::<f32>(level, relation))
             }
             _ => return Err("comparison of this type is not supported".into()),
         };
+        let run = run.ok_or("this comparison is for floating-point numbers")?;
         Ok(self.compared(run, x, y))
     }
 
-    fn compared(&mut self, run: Handler, x: Place, y: Place) -> Place {
+    fn compared(&mut self, (run, exchanged, inverted): Comparison, x: Place, y: Place) -> Place {
         let out = self.temp(Class::Pred);
-        self.push(run, [out, x, y, Place::Raw(0), Place::Raw(0)], 1);
+        let (x, y) = if exchanged { (y, x) } else { (x, y) };
+        self.push(run, [out, x, y, Place::Raw(0), Place::Raw(0)], 1).imm = inverted.into();
         out
     }
 
@@ -361,7 +382,7 @@ impl Builder<'_> {
         let ty = modifiers.ty()?;
         let one = if ty == Type::F16x2 { Type::F16 } else { Type::Bf16 };
         let (x, y) = (self.src(x, ty)?, self.src(y, ty)?);
-        let run = compare_with::<f32>(self.level, relation);
+        let run = compare_floats::<f32>(self.level, relation);
         let mut out = [Place::Raw(0); 2];
         for (i, out) in out.iter_mut().enumerate() {
             let mut pick = |value: Place| {

@@ -83,7 +83,19 @@ impl Builder<'_> {
             ("brkpt" | "pmevent" | "setmaxnreg", _) => return Err("this opcode is not supported".into()),
             _ => return Ok(false),
         }
+        if matches!(base, "shfl" | "vote" | "match" | "redux" | "elect" | "bar") {
+            self.mark_constant_mask();
+        }
         Ok(true)
+    }
+
+    /// Tells an op with a membership mask that the mask is a constant, by the sign of its immediate.
+    fn mark_constant_mask(&mut self) {
+        if let Some(draft) = self.drafts.last_mut()
+            && matches!(draft.fields[4], Place::Const32(_))
+        {
+            draft.imm |= i32::MIN;
+        }
     }
 
     fn shuffle(

@@ -1,7 +1,7 @@
 //! Atomic operations on integers, one lane after the other.
 
 use super::lanes::{Lane, all};
-use super::memory::{Space, resolve};
+use super::memory::{Address, Space, resolve};
 use super::{Handle, Isa, Op};
 use crate::exec::warp::Warp;
 use std::marker::PhantomData;
@@ -93,6 +93,8 @@ word!(u64, i64, AtomicU64);
 pub(crate) struct Atomic<S, W>(PhantomData<(S, W)>);
 
 impl<S: Space, W: Word> Handle for Atomic<S, W> {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: as the trait says.
@@ -105,7 +107,7 @@ impl<S: Space, W: Word> Handle for Atomic<S, W> {
 unsafe fn run<S: Space, W: Word>(warp: &mut Warp, op: &Op) -> *const Op {
     let action = Action::ALL[(op.imm & 0xff) as usize];
     // SAFETY: the decoder gave the op registers of these kinds.
-    let (addresses, b) = unsafe { (S::addresses(warp, op.a), all::<W>(warp, op.b)) };
+    let (addresses, b) = unsafe { (all::<S::Addr>(warp, op.a), all::<W>(warp, op.b)) };
     // SAFETY: as above; only a compare-and-swap has a third operand.
     let c = if action == Action::CompareSwap { unsafe { all::<W>(warp, op.c) } } else { [W::default(); 32] };
     let mut left = warp.mask;
@@ -113,7 +115,7 @@ unsafe fn run<S: Space, W: Word>(warp: &mut Warp, op: &Op) -> *const Op {
         let lane = left.trailing_zeros();
         left &= left - 1;
         let i = lane as usize;
-        let address = S::plus(addresses[i], i64::from(op.e as i32) as u64);
+        let address = addresses[i].plus(i64::from(op.e as i32) as u64).wide();
         let place = match resolve::<S>(warp, op, lane, address, size_of::<W>() as u32, true) {
             Ok(place) => place,
             Err(leave) => return leave,

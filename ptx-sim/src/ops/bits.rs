@@ -1,7 +1,7 @@
 //! Logic, shifts and bit fields.
 
-use super::lanes::{all, map3, put_all};
-use super::{Handle, Isa, Op};
+use super::lanes::{all, finish, get, map3, put_all};
+use super::{Handle, Handler, Isa, Level, Op, select};
 use crate::exec::warp::Warp;
 
 lanes! {
@@ -9,13 +9,13 @@ lanes! {
     Or32(a: u32, b: u32) -> u32 [16] { a | b }
     Xor32(a: u32, b: u32) -> u32 [16] { a ^ b }
     Not32(a: u32) -> u32 [16] { !a }
-    Cnot32(a: u32) -> u32 [16] { u32::from(a == 0) }
-    Not16(a: u32) -> u32 [16] { !a & 0xffff }
+    Cnot32(a: u32) -> u32 [1] { u32::from(a == 0) }
+    Not16(a: u32) -> u32 [1] { !a & 0xffff }
     And64(a: u64, b: u64) -> u64 [8] { a & b }
     Or64(a: u64, b: u64) -> u64 [8] { a | b }
     Xor64(a: u64, b: u64) -> u64 [8] { a ^ b }
     Not64(a: u64) -> u64 [8] { !a }
-    Cnot64(a: u64) -> u64 [8] { u64::from(a == 0) }
+    Cnot64(a: u64) -> u64 [1] { u64::from(a == 0) }
 
     // Shift counts clamp to the width (PTX ISA, shl and shr).
     Shl32(a: u32, b: u32) -> u32 [16] { if b > 31 { 0 } else { a << (b & 31) } }
@@ -23,38 +23,38 @@ lanes! {
     ShrS32(a: i32, b: u32) -> i32 [16] { a >> b.min(31) }
     Shl16(a: u32, b: u32) -> u32 [16] { if b > 15 { 0 } else { a << (b & 15) & 0xffff } }
     ShrU16(a: u32, b: u32) -> u32 [16] { if b > 15 { 0 } else { a >> (b & 15) } }
-    ShrS16(a: u32, b: u32) -> u32 [16] { (i32::from(a as i16) >> b.min(15)) as u32 & 0xffff }
+    ShrS16(a: u32, b: u32) -> u32 [1] { (i32::from(a as i16) >> b.min(15)) as u32 & 0xffff }
     Shl64(a: u64, b: u32) -> u64 [8] { if b > 63 { 0 } else { a << (b & 63) } }
     ShrU64(a: u64, b: u32) -> u64 [8] { if b > 63 { 0 } else { a >> (b & 63) } }
     ShrS64(a: i64, b: u32) -> i64 [8] { a >> b.min(63) }
 
     ShfLWrap(a: u32, b: u32, c: u32) -> u32 [16] { funnel_left(a, b, c & 31) }
-    ShfLClamp(a: u32, b: u32, c: u32) -> u32 [16] { funnel_left(a, b, c.min(32)) }
+    ShfLClamp(a: u32, b: u32, c: u32) -> u32 [1] { funnel_left(a, b, c.min(32)) }
     ShfRWrap(a: u32, b: u32, c: u32) -> u32 [16] { funnel_right(a, b, c & 31) }
-    ShfRClamp(a: u32, b: u32, c: u32) -> u32 [16] { funnel_right(a, b, c.min(32)) }
+    ShfRClamp(a: u32, b: u32, c: u32) -> u32 [1] { funnel_right(a, b, c.min(32)) }
 
     Popc32(a: u32) -> u32 [16] { a.count_ones() }
-    Popc64(a: u64) -> u32 [8] { a.count_ones() }
+    Popc64(a: u64) -> u32 [1] { a.count_ones() }
     Clz32(a: u32) -> u32 [16] { a.leading_zeros() }
-    Clz64(a: u64) -> u32 [8] { a.leading_zeros() }
-    Brev32(a: u32) -> u32 [16] { a.reverse_bits() }
-    Brev64(a: u64) -> u64 [8] { a.reverse_bits() }
-    BfindU32(a: u32) -> u32 [16] { 31u32.wrapping_sub(a.leading_zeros()) }
-    BfindS32(a: i32) -> u32 [16] { 31u32.wrapping_sub((a ^ (a >> 31)).leading_zeros()) }
-    BfindU64(a: u64) -> u32 [8] { 63u32.wrapping_sub(a.leading_zeros()) }
-    BfindS64(a: i64) -> u32 [8] { 63u32.wrapping_sub((a ^ (a >> 63)).leading_zeros()) }
+    Clz64(a: u64) -> u32 [1] { a.leading_zeros() }
+    Brev32(a: u32) -> u32 [1] { a.reverse_bits() }
+    Brev64(a: u64) -> u64 [1] { a.reverse_bits() }
+    BfindU32(a: u32) -> u32 [1] { 31u32.wrapping_sub(a.leading_zeros()) }
+    BfindS32(a: i32) -> u32 [1] { 31u32.wrapping_sub((a ^ (a >> 31)).leading_zeros()) }
+    BfindU64(a: u64) -> u32 [1] { 63u32.wrapping_sub(a.leading_zeros()) }
+    BfindS64(a: i64) -> u32 [1] { 63u32.wrapping_sub((a ^ (a >> 63)).leading_zeros()) }
     // The distance that would bring the found bit to the top.
-    BfindShiftU32(a: u32) -> u32 [16] { if a == 0 { u32::MAX } else { a.leading_zeros() } }
-    BfindShiftS32(a: i32) -> u32 [16] {
+    BfindShiftU32(a: u32) -> u32 [1] { if a == 0 { u32::MAX } else { a.leading_zeros() } }
+    BfindShiftS32(a: i32) -> u32 [1] {
         let a = a ^ (a >> 31);
         if a == 0 { u32::MAX } else { a.leading_zeros() }
     }
-    BfindShiftU64(a: u64) -> u32 [8] { if a == 0 { u32::MAX } else { a.leading_zeros() } }
-    BfindShiftS64(a: i64) -> u32 [8] {
+    BfindShiftU64(a: u64) -> u32 [1] { if a == 0 { u32::MAX } else { a.leading_zeros() } }
+    BfindShiftS64(a: i64) -> u32 [1] {
         let a = a ^ (a >> 63);
         if a == 0 { u32::MAX } else { a.leading_zeros() }
     }
-    Fns(a: u32, b: u32, c: u32) -> u32 [16] { find_nth_set(a, b, c as i32) }
+    Fns(a: u32, b: u32, c: u32) -> u32 [1] { find_nth_set(a, b, c as i32) }
 
     // Position and length are taken modulo 256 (PTX ISA, bfe and bfi).
     BfeU32(a: u32, b: u32, c: u32) -> u32 [16] {
@@ -68,41 +68,41 @@ lanes! {
         let rest = 32 - len.min(32);
         if len == 0 { 0 } else { (a >> at.min(31)) << (rest & 31) >> (rest & 31) }
     }
-    BfeU64(a: u64, b: u32, c: u32) -> u64 [8] {
+    BfeU64(a: u64, b: u32, c: u32) -> u64 [1] {
         let (at, len) = (b & 0xff, c & 0xff);
         let shifted = if at > 63 { 0 } else { a >> (at & 63) };
         if len > 63 { shifted } else { shifted & ((1 << (len & 63)) - 1) }
     }
-    BfeS64(a: i64, b: u32, c: u32) -> i64 [8] {
+    BfeS64(a: i64, b: u32, c: u32) -> i64 [1] {
         let (at, len) = (b & 0xff, c & 0xff);
         let rest = 64 - len.min(64);
         if len == 0 { 0 } else { (a >> at.min(63)) << (rest & 63) >> (rest & 63) }
     }
-    BmskClamp(a: u32, b: u32) -> u32 [16] { if a > 31 { 0 } else { ones(b) << (a & 31) } }
-    BmskWrap(a: u32, b: u32) -> u32 [16] { ones(b & 31) << (a & 31) }
-    SzextClampU32(a: u32, b: u32) -> u32 [16] { a & ones(b) }
-    SzextWrapU32(a: u32, b: u32) -> u32 [16] { a & ones(b & 31) }
-    SzextClampS32(a: u32, b: u32) -> u32 [16] { sign_extend(a, b.min(32)) }
-    SzextWrapS32(a: u32, b: u32) -> u32 [16] { sign_extend(a, b & 31) }
+    BmskClamp(a: u32, b: u32) -> u32 [1] { if a > 31 { 0 } else { ones(b) << (a & 31) } }
+    BmskWrap(a: u32, b: u32) -> u32 [1] { ones(b & 31) << (a & 31) }
+    SzextClampU32(a: u32, b: u32) -> u32 [1] { a & ones(b) }
+    SzextWrapU32(a: u32, b: u32) -> u32 [1] { a & ones(b & 31) }
+    SzextClampS32(a: u32, b: u32) -> u32 [1] { sign_extend(a, b.min(32)) }
+    SzextWrapS32(a: u32, b: u32) -> u32 [1] { sign_extend(a, b & 31) }
     Prmt(a: u32, b: u32, c: u32) -> u32 [16] {
         permute_bytes(a, b, [c & 0xf, c >> 4 & 0xf, c >> 8 & 0xf, c >> 12 & 0xf])
     }
     // The special modes of prmt, by the table in the PTX ISA; only the selector's lowest two bits count.
-    PrmtF4e(a: u32, b: u32, c: u32) -> u32 [16] { let s = c & 3; permute_bytes(a, b, [s, s + 1, s + 2, s + 3]) }
-    PrmtB4e(a: u32, b: u32, c: u32) -> u32 [16] {
+    PrmtF4e(a: u32, b: u32, c: u32) -> u32 [1] { let s = c & 3; permute_bytes(a, b, [s, s + 1, s + 2, s + 3]) }
+    PrmtB4e(a: u32, b: u32, c: u32) -> u32 [1] {
         let s = c & 3;
         permute_bytes(a, b, [s, s.wrapping_sub(1) & 7, s.wrapping_sub(2) & 7, s.wrapping_sub(3) & 7])
     }
-    PrmtRc8(a: u32, b: u32, c: u32) -> u32 [16] { let s = c & 3; permute_bytes(a, b, [s, s, s, s]) }
-    PrmtEcl(a: u32, b: u32, c: u32) -> u32 [16] {
+    PrmtRc8(a: u32, b: u32, c: u32) -> u32 [1] { let s = c & 3; permute_bytes(a, b, [s, s, s, s]) }
+    PrmtEcl(a: u32, b: u32, c: u32) -> u32 [1] {
         let s = c & 3;
         permute_bytes(a, b, [s, s.max(1), s.max(2), 3])
     }
-    PrmtEcr(a: u32, b: u32, c: u32) -> u32 [16] {
+    PrmtEcr(a: u32, b: u32, c: u32) -> u32 [1] {
         let s = c & 3;
         permute_bytes(a, b, [0, s.min(1), s.min(2), s])
     }
-    PrmtRc16(a: u32, b: u32, c: u32) -> u32 [16] { let s = (c & 1) * 2; permute_bytes(a, b, [s, s + 1, s, s + 1]) }
+    PrmtRc16(a: u32, b: u32, c: u32) -> u32 [1] { let s = (c & 1) * 2; permute_bytes(a, b, [s, s + 1, s, s + 1]) }
 }
 
 #[inline(always)]
@@ -130,14 +130,32 @@ fn funnel_right(low: u32, high: u32, n: u32) -> u32 {
 /// Picks four of the eight bytes of `b:a`; bit 3 of a selector spreads the byte's sign instead.
 #[inline(always)]
 fn permute_bytes(a: u32, b: u32, selectors: [u32; 4]) -> u32 {
-    let bytes = u64::from(b) << 32 | u64::from(a);
     let mut out = 0;
     for (i, s) in selectors.into_iter().enumerate() {
-        let byte = (bytes >> (8 * (s & 7))) as u32 & 0xff;
+        let word = if s & 4 != 0 { b } else { a };
+        let byte = word >> (8 * (s & 3)) & 0xff;
         let sign = (byte >> 7).wrapping_neg() & 0xff;
         out |= if s & 8 != 0 { sign } else { byte } << (8 * i);
     }
     out
+}
+
+/// `prmt` by the constant selector `imm`, none of whose parts spreads a sign.
+pub(crate) struct PrmtBy;
+
+impl Handle for PrmtBy {
+    #[inline(always)]
+    unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
+        // SAFETY: the decoder gave the op 32-bit registers; the CPU has `I`.
+        unsafe {
+            for chunk in 0..2 {
+                let (a, b) = (get::<u32, 16>(warp, op.a, chunk), get::<u32, 16>(warp, op.b, chunk));
+                let r = I::pick_bytes(&a, &b, op.imm as u32);
+                finish(warp, op.d, chunk, r);
+            }
+        }
+        op.next()
+    }
 }
 
 /// The position of the `n`-th set bit of `mask` counted from bit `base`: upwards for positive `n` (1 is the first at
@@ -195,23 +213,50 @@ bfi!(Bfi64, u64, 64);
 
 /// Any function of three bits, given as its table in `imm`.
 pub(crate) struct Lop3;
+/// The function of three bits with the table `T`, a constant that the compiler simplifies.
+pub(crate) struct Lop3Of<const T: u8>;
+
+/// The function with `table` of three words, row by row.
+#[inline(always)]
+fn lop3(table: u8, a: u32, b: u32, c: u32) -> u32 {
+    let mut out = 0;
+    for row in 0..8 {
+        let pick = |x: u32, bit: u8| if row & bit != 0 { x } else { !x };
+        let value = u32::from(table >> row & 1).wrapping_neg();
+        out |= pick(a, 4) & pick(b, 2) & pick(c, 1) & value;
+    }
+    out
+}
 
 impl Handle for Lop3 {
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
-        // One mask a row of the table: all ones where the function is 1.
-        let table: [u32; 8] = std::array::from_fn(|row| ((op.imm as u32 >> row) & 1).wrapping_neg());
+        let table = op.imm as u8;
         // SAFETY: the decoder gave the op 32-bit registers.
-        unsafe {
-            map3::<u32, u32, u32, u32, 16>(warp, op, |a, b, c| {
-                let mut out = 0;
-                for (row, value) in table.iter().enumerate() {
-                    let pick = |x: u32, bit: usize| if row & bit != 0 { x } else { !x };
-                    out |= pick(a, 4) & pick(b, 2) & pick(c, 1) & value;
-                }
-                out
-            });
-        }
+        unsafe { map3::<I, u32, u32, u32, u32, 16>(warp, op, |a, b, c| lop3(table, a, b, c)) };
         op.next()
+    }
+}
+
+impl<const T: u8> Handle for Lop3Of<T> {
+    #[inline(always)]
+    unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
+        // SAFETY: the decoder gave the op 32-bit registers.
+        unsafe { map3::<I, u32, u32, u32, u32, 16>(warp, op, |a, b, c| lop3(T, a, b, c)) };
+        op.next()
+    }
+}
+
+/// The op for a table: its own where it is one that kernels use much.
+pub(crate) fn lop3_for(table: u8, level: Level) -> Handler {
+    match table {
+        0xea => select::<Lop3Of<0xea>>(level), // a & b | c
+        0xf8 => select::<Lop3Of<0xf8>>(level), // a | b & c
+        0x6a => select::<Lop3Of<0x6a>>(level), // (a & b) ^ c
+        0xca => select::<Lop3Of<0xca>>(level), // a ? b : c
+        0x96 => select::<Lop3Of<0x96>>(level), // a ^ b ^ c
+        0xfe => select::<Lop3Of<0xfe>>(level), // a | b | c
+        0x80 => select::<Lop3Of<0x80>>(level), // a & b & c
+        _ => select::<Lop3>(level),
     }
 }

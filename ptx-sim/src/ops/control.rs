@@ -18,6 +18,8 @@ pub(crate) struct BranchUnless;
 pub(crate) const NO_JOIN: u32 = 1 << 31;
 
 impl Handle for Jump {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(_warp: &mut Warp, op: &Op) -> *const Op {
         op.jump(op.imm)
@@ -25,6 +27,8 @@ impl Handle for Jump {
 }
 
 impl Handle for BranchIf {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: `a` is a predicate.
@@ -34,6 +38,8 @@ impl Handle for BranchIf {
 }
 
 impl Handle for BranchUnless {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: `a` is a predicate.
@@ -89,6 +95,8 @@ fn diverge(warp: &mut Warp, op: &Op, taken: u32) -> *const Op {
 pub(crate) struct BranchIndexed;
 
 impl Handle for BranchIndexed {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: `a` has 32-bit lanes, and the extra operands hold `imm` distances from `c`.
@@ -131,6 +139,8 @@ impl Handle for BranchIndexed {
 pub(crate) struct Join;
 
 impl Handle for Join {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         while let Some(&top) = warp.stack.last() {
@@ -157,6 +167,8 @@ pub(crate) struct Guard;
 pub(crate) struct Unguard;
 
 impl Handle for Guard {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: `a` is a predicate.
@@ -172,6 +184,8 @@ impl Handle for Guard {
 }
 
 impl Handle for Unguard {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         warp.mask = warp.saved;
@@ -193,6 +207,8 @@ pub(crate) struct Yield;
 pub(crate) struct Fence;
 
 impl Handle for Exit {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, _op: &Op) -> *const Op {
         warp.exited |= warp.mask;
@@ -201,6 +217,8 @@ impl Handle for Exit {
 }
 
 impl Handle for ExitIf {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: `a` is a predicate.
@@ -213,6 +231,8 @@ impl Handle for ExitIf {
 }
 
 impl Handle for Trap {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         let lane = warp.first_lane();
@@ -221,6 +241,8 @@ impl Handle for Trap {
 }
 
 impl Handle for Nop {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(_warp: &mut Warp, op: &Op) -> *const Op {
         op.next()
@@ -228,6 +250,8 @@ impl Handle for Nop {
 }
 
 impl Handle for Yield {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         warp.stop(State::Ready, op.next())
@@ -235,6 +259,8 @@ impl Handle for Yield {
 }
 
 impl Handle for Fence {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(_warp: &mut Warp, op: &Op) -> *const Op {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -249,6 +275,8 @@ pub(crate) struct Barrier;
 pub(crate) struct BarrierResult;
 
 impl Handle for Barrier {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         let lane = warp.first_lane() as usize;
@@ -286,6 +314,8 @@ impl Handle for Barrier {
 }
 
 impl Handle for BarrierResult {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op registers of these kinds; a barrier with another number faulted before.

@@ -102,30 +102,30 @@ lanes! {
     MulF32(a: f32, b: f32) -> u32 [16] { bits32(a * b) }
     FmaF32(a: f32, b: f32, c: f32) -> u32 [16] { bits32(a.mul_add(b, c)) }
     DivF32(a: f32, b: f32) -> u32 [16] { bits32(a / b) }
-    RcpF32(a: f32) -> u32 [16] { bits32(1.0 / a) }
+    RcpF32(a: f32) -> u32 [1] { bits32(1.0 / a) }
     SqrtF32(a: f32) -> u32 [16] { bits32(a.sqrt()) }
     NegF32(a: f32) -> u32 [16] { bits32(-a) }
     AbsF32(a: f32) -> u32 [16] { bits32(a.abs()) }
     MinF32(a: f32, b: f32) -> u32 [16] { bits32(min32(a, b)) }
     MaxF32(a: f32, b: f32) -> u32 [16] { bits32(max32(a, b)) }
-    MinNanF32(a: f32, b: f32) -> u32 [16] { if a.is_nan() | b.is_nan() { NAN32 } else { min32(a, b).to_bits() } }
-    MaxNanF32(a: f32, b: f32) -> u32 [16] { if a.is_nan() | b.is_nan() { NAN32 } else { max32(a, b).to_bits() } }
+    MinNanF32(a: f32, b: f32) -> u32 [1] { if a.is_nan() | b.is_nan() { NAN32 } else { min32(a, b).to_bits() } }
+    MaxNanF32(a: f32, b: f32) -> u32 [1] { if a.is_nan() | b.is_nan() { NAN32 } else { max32(a, b).to_bits() } }
     SatF32(a: f32) -> u32 [16] { saturate(a) }
     /// The sign of `a` with the magnitude of `b` (PTX's order of operands).
-    CopysignF32(a: u32, b: u32) -> u32 [16] { a & 1 << 31 | b & !(1 << 31) }
+    CopysignF32(a: u32, b: u32) -> u32 [1] { a & 1 << 31 | b & !(1 << 31) }
 
     AddF64(a: f64, b: f64) -> u64 [8] { bits64(a + b) }
-    SubF64(a: f64, b: f64) -> u64 [8] { bits64(a - b) }
+    SubF64(a: f64, b: f64) -> u64 [1] { bits64(a - b) }
     MulF64(a: f64, b: f64) -> u64 [8] { bits64(a * b) }
     FmaF64(a: f64, b: f64, c: f64) -> u64 [8] { bits64(a.mul_add(b, c)) }
-    DivF64(a: f64, b: f64) -> u64 [8] { bits64(a / b) }
-    RcpF64(a: f64) -> u64 [8] { bits64(1.0 / a) }
-    SqrtF64(a: f64) -> u64 [8] { bits64(a.sqrt()) }
-    NegF64(a: u64) -> u64 [8] { a ^ 1 << 63 }
-    AbsF64(a: u64) -> u64 [8] { a & !(1 << 63) }
-    MinF64(a: f64, b: f64) -> u64 [8] { bits64(min64(a, b)) }
-    MaxF64(a: f64, b: f64) -> u64 [8] { bits64(max64(a, b)) }
-    CopysignF64(a: u64, b: u64) -> u64 [8] { a & 1 << 63 | b & !(1 << 63) }
+    DivF64(a: f64, b: f64) -> u64 [1] { bits64(a / b) }
+    RcpF64(a: f64) -> u64 [1] { bits64(1.0 / a) }
+    SqrtF64(a: f64) -> u64 [1] { bits64(a.sqrt()) }
+    NegF64(a: u64) -> u64 [1] { a ^ 1 << 63 }
+    AbsF64(a: u64) -> u64 [1] { a & !(1 << 63) }
+    MinF64(a: f64, b: f64) -> u64 [1] { bits64(min64(a, b)) }
+    MaxF64(a: f64, b: f64) -> u64 [1] { bits64(max64(a, b)) }
+    CopysignF64(a: u64, b: u64) -> u64 [1] { a & 1 << 63 | b & !(1 << 63) }
 }
 
 /// `imm` as a rounding direction: 1 towards zero, 2 down, 3 up.
@@ -149,31 +149,37 @@ pub(crate) struct FmaF32Rounded;
 pub(crate) struct TestF32;
 
 impl Handle for AddF32Rounded {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         let round = direction(op.imm);
         // SAFETY: the decoder gave the op 32-bit registers.
-        unsafe { map2::<f32, f32, u32, 8>(warp, op, |a, b| bits32(add_f32(a, b, round))) };
+        unsafe { map2::<I, f32, f32, u32, 8>(warp, op, |a, b| bits32(add_f32(a, b, round))) };
         op.next()
     }
 }
 
 impl Handle for MulF32Rounded {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         let round = direction(op.imm);
         // SAFETY: the decoder gave the op 32-bit registers.
-        unsafe { map2::<f32, f32, u32, 8>(warp, op, |a, b| bits32(mul_f32(a, b, round))) };
+        unsafe { map2::<I, f32, f32, u32, 8>(warp, op, |a, b| bits32(mul_f32(a, b, round))) };
         op.next()
     }
 }
 
 impl Handle for FmaF32Rounded {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         let round = direction(op.imm);
         // SAFETY: the decoder gave the op 32-bit registers.
-        unsafe { map3::<f32, f32, f32, u32, 8>(warp, op, |a, b, c| bits32(fma_f32(a, b, c, round))) };
+        unsafe { map3::<I, f32, f32, f32, u32, 8>(warp, op, |a, b, c| bits32(fma_f32(a, b, c, round))) };
         op.next()
     }
 }
@@ -183,6 +189,8 @@ pub(crate) const PROPERTIES: [&str; 6] =
     ["finite", "infinite", "number", "notanumber", "normal", "subnormal"];
 
 impl Handle for TestF32 {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         let property = op.imm;
@@ -195,7 +203,7 @@ impl Handle for TestF32 {
             _ => a.is_subnormal(),
         };
         // SAFETY: the decoder gave the op 32-bit registers.
-        unsafe { map1::<f32, u32, 8>(warp, op, |a| if holds(a) { u32::MAX } else { 0 }) };
+        unsafe { map1::<I, f32, u32, 8>(warp, op, |a| if holds(a) { u32::MAX } else { 0 }) };
         op.next()
     }
 }

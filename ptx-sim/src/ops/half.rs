@@ -3,7 +3,7 @@
 //! A sum or product computed in f32 and rounded again is the correctly rounded one, because 24 bits are at least
 //! twice a half's 11 (or bf16's 8) and two more. A fused multiply-add goes through f64 rounded to odd.
 
-use super::lanes::{get, map2, map3, put, put_masked};
+use super::lanes::{finish, get, map2, map3};
 use super::{Handle, Isa, Op};
 use crate::exec::warp::Warp;
 use crate::num::{
@@ -157,19 +157,23 @@ pub(crate) struct One<F, O>(F, O);
 pub(crate) struct Two<F, O>(F, O);
 
 impl<F: Format, O: Binary> Handle for One<F, O> {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op 32-bit lanes.
-        unsafe { map2::<u32, u32, u32, 8>(warp, op, |a, b| O::apply::<F>(a as u16, b as u16).into()) };
+        unsafe { map2::<I, u32, u32, u32, 8>(warp, op, |a, b| O::apply::<F>(a as u16, b as u16).into()) };
         op.next()
     }
 }
 
 impl<F: Format, O: Binary> Handle for Two<F, O> {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op 32-bit lanes.
-        unsafe { map2::<u32, u32, u32, 8>(warp, op, |a, b| both(a, b, O::apply::<F>)) };
+        unsafe { map2::<I, u32, u32, u32, 8>(warp, op, |a, b| both(a, b, O::apply::<F>)) };
         op.next()
     }
 }
@@ -184,11 +188,13 @@ pub(crate) struct FmaOne<F>(F);
 pub(crate) struct FmaTwo<F>(F);
 
 impl<F: Format> Handle for FmaOne<F> {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op 32-bit lanes.
         unsafe {
-            map3::<u32, u32, u32, u32, 8>(warp, op, |a, b, c| {
+            map3::<I, u32, u32, u32, u32, 8>(warp, op, |a, b, c| {
                 fused::<F>(a as u16, b as u16, c as u16).into()
             });
         }
@@ -197,11 +203,13 @@ impl<F: Format> Handle for FmaOne<F> {
 }
 
 impl<F: Format> Handle for FmaTwo<F> {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op 32-bit lanes.
         unsafe {
-            map3::<u32, u32, u32, u32, 8>(warp, op, |a, b, c| {
+            map3::<I, u32, u32, u32, u32, 8>(warp, op, |a, b, c| {
                 let low = fused::<F>(a as u16, b as u16, c as u16);
                 let high = fused::<F>((a >> 16) as u16, (b >> 16) as u16, (c >> 16) as u16);
                 u32::from(low) | u32::from(high) << 16
@@ -212,17 +220,17 @@ impl<F: Format> Handle for FmaTwo<F> {
 }
 
 lanes! {
-    Neg16(a: u32) -> u32 [16] { a ^ 0x8000 }
-    Abs16(a: u32) -> u32 [16] { a & 0x7fff }
-    Neg16x2(a: u32) -> u32 [16] { a ^ 0x8000_8000 }
-    Abs16x2(a: u32) -> u32 [16] { a & 0x7fff_7fff }
+    Neg16(a: u32) -> u32 [1] { a ^ 0x8000 }
+    Abs16(a: u32) -> u32 [1] { a & 0x7fff }
+    Neg16x2(a: u32) -> u32 [1] { a ^ 0x8000_8000 }
+    Abs16x2(a: u32) -> u32 [1] { a & 0x7fff_7fff }
     Bf16ToF32(a: u32) -> u32 [16] { a << 16 }
     F32ToBf16(a: f32) -> u32 [16] { f32_to_bf16(a).into() }
     /// Two conversions packed: `a` to the upper half, `b` to the lower.
-    F32ToBf16x2(a: f32, b: f32) -> u32 [16] { u32::from(f32_to_bf16(a)) << 16 | u32::from(f32_to_bf16(b)) }
-    F32ToF16Rz(a: f32) -> u32 [8] { f64_to_f16(a.into(), Round::Zero).into() }
-    F32ToBf16Rz(a: f32) -> u32 [8] { f64_to_bf16(a.into(), Round::Zero).into() }
-    F64ToF16(a: f64) -> u32 [8] { f64_to_f16(a, Round::Nearest).into() }
+    F32ToBf16x2(a: f32, b: f32) -> u32 [1] { u32::from(f32_to_bf16(a)) << 16 | u32::from(f32_to_bf16(b)) }
+    F32ToF16Rz(a: f32) -> u32 [1] { f64_to_f16(a.into(), Round::Zero).into() }
+    F32ToBf16Rz(a: f32) -> u32 [1] { f64_to_bf16(a.into(), Round::Zero).into() }
+    F64ToF16(a: f64) -> u32 [1] { f64_to_f16(a, Round::Nearest).into() }
 }
 
 /// f16 to f32.
@@ -242,7 +250,7 @@ impl Handle for F16ToF32 {
                 let wide = I::from_half(&a);
                 let r: [u32; 16] =
                     std::array::from_fn(|i| if wide[i].is_nan() { NAN32 } else { wide[i].to_bits() });
-                put_masked(warp, op.d, chunk, r, warp.mask);
+                finish(warp, op.d, chunk, r);
             }
         }
         op.next()
@@ -265,7 +273,7 @@ impl Handle for F32ToF16 {
         unsafe {
             for chunk in 0..2 {
                 let r = narrow::<I>(&get::<f32, 16>(warp, op.a, chunk));
-                put_masked(warp, op.d, chunk, r, warp.mask);
+                finish(warp, op.d, chunk, r);
             }
         }
         op.next()
@@ -281,11 +289,7 @@ impl Handle for F32ToF16x2 {
                 let high = narrow::<I>(&get::<f32, 16>(warp, op.a, chunk));
                 let low = narrow::<I>(&get::<f32, 16>(warp, op.b, chunk));
                 let r: [u32; 16] = std::array::from_fn(|i| high[i] << 16 | low[i]);
-                if warp.mask == u32::MAX {
-                    put(warp, op.d, chunk, r);
-                } else {
-                    put_masked(warp, op.d, chunk, r, warp.mask);
-                }
+                finish(warp, op.d, chunk, r);
             }
         }
         op.next()

@@ -42,19 +42,19 @@ lanes! {
     MulHiS32(a: i32, b: i32) -> u32 [16] { ((i64::from(a) * i64::from(b)) >> 32) as u32 }
     MulWideU32(a: u32, b: u32) -> u64 [8] { u64::from(a) * u64::from(b) }
     MulWideS32(a: i32, b: i32) -> u64 [8] { (i64::from(a) * i64::from(b)) as u64 }
-    MulWideU16(a: u32, b: u32) -> u32 [16] { (a & 0xffff).wrapping_mul(b & 0xffff) }
-    MulWideS16(a: u32, b: u32) -> u32 [16] { s16(a).wrapping_mul(s16(b)) as u32 }
-    MulHiU16(a: u32, b: u32) -> u32 [16] { (a & 0xffff).wrapping_mul(b & 0xffff) >> 16 }
-    MulHiS16(a: u32, b: u32) -> u32 [16] { h(s16(a).wrapping_mul(s16(b)) >> 16) }
+    MulWideU16(a: u32, b: u32) -> u32 [1] { (a & 0xffff).wrapping_mul(b & 0xffff) }
+    MulWideS16(a: u32, b: u32) -> u32 [1] { s16(a).wrapping_mul(s16(b)) as u32 }
+    MulHiU16(a: u32, b: u32) -> u32 [1] { (a & 0xffff).wrapping_mul(b & 0xffff) >> 16 }
+    MulHiS16(a: u32, b: u32) -> u32 [1] { h(s16(a).wrapping_mul(s16(b)) >> 16) }
     MadLo32(a: u32, b: u32, c: u32) -> u32 [16] { mad_u32(a, b, c) }
-    MadHiU32(a: u32, b: u32, c: u32) -> u32 [16] { (((u64::from(a) * u64::from(b)) >> 32) as u32).wrapping_add(c) }
-    MadHiS32(a: i32, b: i32, c: u32) -> u32 [16] { (((i64::from(a) * i64::from(b)) >> 32) as u32).wrapping_add(c) }
+    MadHiU32(a: u32, b: u32, c: u32) -> u32 [1] { (((u64::from(a) * u64::from(b)) >> 32) as u32).wrapping_add(c) }
+    MadHiS32(a: i32, b: i32, c: u32) -> u32 [1] { (((i64::from(a) * i64::from(b)) >> 32) as u32).wrapping_add(c) }
     MadWideU32(a: u32, b: u32, c: u64) -> u64 [8] { (u64::from(a) * u64::from(b)).wrapping_add(c) }
     MadWideS32(a: i32, b: i32, c: u64) -> u64 [8] { ((i64::from(a) * i64::from(b)) as u64).wrapping_add(c) }
-    MadWideU16(a: u32, b: u32, c: u32) -> u32 [16] { mad_u32(a & 0xffff, b & 0xffff, c) }
-    MadWideS16(a: u32, b: u32, c: u32) -> u32 [16] { mad_u32(s16(a) as u32, s16(b) as u32, c) }
-    Mul24LoU(a: u32, b: u32) -> u32 [16] { (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff) }
-    Mul24LoS(a: i32, b: i32) -> u32 [16] { ((a << 8) >> 8).wrapping_mul((b << 8) >> 8) as u32 }
+    MadWideU16(a: u32, b: u32, c: u32) -> u32 [1] { mad_u32(a & 0xffff, b & 0xffff, c) }
+    MadWideS16(a: u32, b: u32, c: u32) -> u32 [1] { mad_u32(s16(a) as u32, s16(b) as u32, c) }
+    Mul24LoU(a: u32, b: u32) -> u32 [1] { (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff) }
+    Mul24LoS(a: i32, b: i32) -> u32 [1] { ((a << 8) >> 8).wrapping_mul((b << 8) >> 8) as u32 }
     DivU32(a: u32, b: u32) -> u32 [8] { div_u32(a, b) }
     DivS32(a: u32, b: u32) -> u32 [8] { div_s32(a, b) }
     RemU32(a: u32, b: u32) -> u32 [8] { a.wrapping_sub(div_u32(a, b).wrapping_mul(b)) }
@@ -63,64 +63,64 @@ lanes! {
     MinS32(a: i32, b: i32) -> i32 [16] { a.min(b) }
     MaxU32(a: u32, b: u32) -> u32 [16] { a.max(b) }
     MaxS32(a: i32, b: i32) -> i32 [16] { a.max(b) }
-    MinReluS32(a: i32, b: i32) -> i32 [16] { a.min(b).max(0) }
-    MaxReluS32(a: i32, b: i32) -> i32 [16] { a.max(b).max(0) }
+    MinReluS32(a: i32, b: i32) -> i32 [1] { a.min(b).max(0) }
+    MaxReluS32(a: i32, b: i32) -> i32 [1] { a.max(b).max(0) }
     AbsS32(a: i32) -> i32 [16] { a.wrapping_abs() }
     Neg32(a: u32) -> u32 [16] { a.wrapping_neg() }
-    AddSatS32(a: i32, b: i32) -> i32 [16] { a.saturating_add(b) }
-    SubSatS32(a: i32, b: i32) -> i32 [16] { a.saturating_sub(b) }
-    SadU32(a: u32, b: u32, c: u32) -> u32 [16] { a.abs_diff(b).wrapping_add(c) }
-    SadS32(a: i32, b: i32, c: u32) -> u32 [16] { a.abs_diff(b).wrapping_add(c) }
+    AddSatS32(a: i32, b: i32) -> i32 [1] { a.saturating_add(b) }
+    SubSatS32(a: i32, b: i32) -> i32 [1] { a.saturating_sub(b) }
+    SadU32(a: u32, b: u32, c: u32) -> u32 [1] { a.abs_diff(b).wrapping_add(c) }
+    SadS32(a: i32, b: i32, c: u32) -> u32 [1] { a.abs_diff(b).wrapping_add(c) }
 
     Add16(a: u32, b: u32) -> u32 [16] { a.wrapping_add(b) & 0xffff }
     Sub16(a: u32, b: u32) -> u32 [16] { a.wrapping_sub(b) & 0xffff }
     MulLo16(a: u32, b: u32) -> u32 [16] { a.wrapping_mul(b) & 0xffff }
-    MadLo16(a: u32, b: u32, c: u32) -> u32 [16] { mad_u32(a, b, c) & 0xffff }
-    DivU16(a: u32, b: u32) -> u32 [8] { div_u32(a, b) & 0xffff }
-    DivS16(a: u32, b: u32) -> u32 [8] { div_s32(s16(a) as u32, s16(b) as u32) & 0xffff }
-    RemU16(a: u32, b: u32) -> u32 [8] { a.wrapping_sub(div_u32(a, b).wrapping_mul(b)) & 0xffff }
-    RemS16(a: u32, b: u32) -> u32 [8] {
+    MadLo16(a: u32, b: u32, c: u32) -> u32 [1] { mad_u32(a, b, c) & 0xffff }
+    DivU16(a: u32, b: u32) -> u32 [1] { div_u32(a, b) & 0xffff }
+    DivS16(a: u32, b: u32) -> u32 [1] { div_s32(s16(a) as u32, s16(b) as u32) & 0xffff }
+    RemU16(a: u32, b: u32) -> u32 [1] { a.wrapping_sub(div_u32(a, b).wrapping_mul(b)) & 0xffff }
+    RemS16(a: u32, b: u32) -> u32 [1] {
         a.wrapping_sub(div_s32(s16(a) as u32, s16(b) as u32).wrapping_mul(b)) & 0xffff
     }
-    MinU16(a: u32, b: u32) -> u32 [16] { a.min(b) }
-    MinS16(a: u32, b: u32) -> u32 [16] { h(s16(a).min(s16(b))) }
-    MaxU16(a: u32, b: u32) -> u32 [16] { a.max(b) }
-    MaxS16(a: u32, b: u32) -> u32 [16] { h(s16(a).max(s16(b))) }
-    AbsS16(a: u32) -> u32 [16] { h(s16(a).wrapping_abs()) }
-    Neg16(a: u32) -> u32 [16] { a.wrapping_neg() & 0xffff }
-    SadU16(a: u32, b: u32, c: u32) -> u32 [16] { a.abs_diff(b).wrapping_add(c) & 0xffff }
-    SadS16(a: u32, b: u32, c: u32) -> u32 [16] { s16(a).abs_diff(s16(b)).wrapping_add(c) & 0xffff }
+    MinU16(a: u32, b: u32) -> u32 [1] { a.min(b) }
+    MinS16(a: u32, b: u32) -> u32 [1] { h(s16(a).min(s16(b))) }
+    MaxU16(a: u32, b: u32) -> u32 [1] { a.max(b) }
+    MaxS16(a: u32, b: u32) -> u32 [1] { h(s16(a).max(s16(b))) }
+    AbsS16(a: u32) -> u32 [1] { h(s16(a).wrapping_abs()) }
+    Neg16(a: u32) -> u32 [1] { a.wrapping_neg() & 0xffff }
+    SadU16(a: u32, b: u32, c: u32) -> u32 [1] { a.abs_diff(b).wrapping_add(c) & 0xffff }
+    SadS16(a: u32, b: u32, c: u32) -> u32 [1] { s16(a).abs_diff(s16(b)).wrapping_add(c) & 0xffff }
 
-    AddX2(a: u32, b: u32) -> u32 [16] { a.wrapping_add(b) & 0xffff | (a & 0xffff_0000).wrapping_add(b & 0xffff_0000) }
-    MinU16x2(a: u32, b: u32) -> u32 [16] { (a & 0xffff).min(b & 0xffff) | (a & 0xffff_0000).min(b & 0xffff_0000) }
-    MaxU16x2(a: u32, b: u32) -> u32 [16] { (a & 0xffff).max(b & 0xffff) | (a & 0xffff_0000).max(b & 0xffff_0000) }
-    MinS16x2(a: u32, b: u32) -> u32 [16] {
+    AddX2(a: u32, b: u32) -> u32 [1] { a.wrapping_add(b) & 0xffff | (a & 0xffff_0000).wrapping_add(b & 0xffff_0000) }
+    MinU16x2(a: u32, b: u32) -> u32 [1] { (a & 0xffff).min(b & 0xffff) | (a & 0xffff_0000).min(b & 0xffff_0000) }
+    MaxU16x2(a: u32, b: u32) -> u32 [1] { (a & 0xffff).max(b & 0xffff) | (a & 0xffff_0000).max(b & 0xffff_0000) }
+    MinS16x2(a: u32, b: u32) -> u32 [1] {
         h(s16(a).min(s16(b))) | (((a as i32) >> 16).min((b as i32) >> 16) << 16) as u32
     }
-    MaxS16x2(a: u32, b: u32) -> u32 [16] {
+    MaxS16x2(a: u32, b: u32) -> u32 [1] {
         h(s16(a).max(s16(b))) | (((a as i32) >> 16).max((b as i32) >> 16) << 16) as u32
     }
 
     Add64(a: u64, b: u64) -> u64 [8] { a.wrapping_add(b) }
     Sub64(a: u64, b: u64) -> u64 [8] { a.wrapping_sub(b) }
     MulLo64(a: u64, b: u64) -> u64 [8] { a.wrapping_mul(b) }
-    MulHiU64(a: u64, b: u64) -> u64 [8] { ((u128::from(a) * u128::from(b)) >> 64) as u64 }
-    MulHiS64(a: i64, b: i64) -> u64 [8] { ((i128::from(a) * i128::from(b)) >> 64) as u64 }
+    MulHiU64(a: u64, b: u64) -> u64 [1] { ((u128::from(a) * u128::from(b)) >> 64) as u64 }
+    MulHiS64(a: i64, b: i64) -> u64 [1] { ((i128::from(a) * i128::from(b)) >> 64) as u64 }
     MadLo64(a: u64, b: u64, c: u64) -> u64 [8] { a.wrapping_mul(b).wrapping_add(c) }
-    MadHiU64(a: u64, b: u64, c: u64) -> u64 [8] { (((u128::from(a) * u128::from(b)) >> 64) as u64).wrapping_add(c) }
-    MadHiS64(a: i64, b: i64, c: u64) -> u64 [8] { (((i128::from(a) * i128::from(b)) >> 64) as u64).wrapping_add(c) }
-    DivU64(a: u64, b: u64) -> u64 [8] { a.checked_div(b).unwrap_or(u64::MAX) }
-    DivS64(a: i64, b: i64) -> i64 [8] { if b == 0 { -1 } else { a.wrapping_div(b) } }
-    RemU64(a: u64, b: u64) -> u64 [8] { a.checked_rem(b).unwrap_or(a) }
-    RemS64(a: i64, b: i64) -> i64 [8] { if b == 0 { a } else { a.wrapping_rem(b) } }
-    MinU64(a: u64, b: u64) -> u64 [8] { a.min(b) }
-    MinS64(a: i64, b: i64) -> i64 [8] { a.min(b) }
-    MaxU64(a: u64, b: u64) -> u64 [8] { a.max(b) }
-    MaxS64(a: i64, b: i64) -> i64 [8] { a.max(b) }
-    AbsS64(a: i64) -> i64 [8] { a.wrapping_abs() }
+    MadHiU64(a: u64, b: u64, c: u64) -> u64 [1] { (((u128::from(a) * u128::from(b)) >> 64) as u64).wrapping_add(c) }
+    MadHiS64(a: i64, b: i64, c: u64) -> u64 [1] { (((i128::from(a) * i128::from(b)) >> 64) as u64).wrapping_add(c) }
+    DivU64(a: u64, b: u64) -> u64 [1] { a.checked_div(b).unwrap_or(u64::MAX) }
+    DivS64(a: i64, b: i64) -> i64 [1] { if b == 0 { -1 } else { a.wrapping_div(b) } }
+    RemU64(a: u64, b: u64) -> u64 [1] { a.checked_rem(b).unwrap_or(a) }
+    RemS64(a: i64, b: i64) -> i64 [1] { if b == 0 { a } else { a.wrapping_rem(b) } }
+    MinU64(a: u64, b: u64) -> u64 [1] { a.min(b) }
+    MinS64(a: i64, b: i64) -> i64 [1] { a.min(b) }
+    MaxU64(a: u64, b: u64) -> u64 [1] { a.max(b) }
+    MaxS64(a: i64, b: i64) -> i64 [1] { a.max(b) }
+    AbsS64(a: i64) -> i64 [1] { a.wrapping_abs() }
     Neg64(a: u64) -> u64 [8] { a.wrapping_neg() }
-    SadU64(a: u64, b: u64, c: u64) -> u64 [8] { a.abs_diff(b).wrapping_add(c) }
-    SadS64(a: i64, b: i64, c: u64) -> u64 [8] { a.abs_diff(b).wrapping_add(c) }
+    SadU64(a: u64, b: u64, c: u64) -> u64 [1] { a.abs_diff(b).wrapping_add(c) }
+    SadS64(a: i64, b: i64, c: u64) -> u64 [1] { a.abs_diff(b).wrapping_add(c) }
 }
 
 #[inline(always)]
@@ -152,16 +152,16 @@ fn dp2a<const A: bool, const B: bool, const HIGH: bool>(a: u32, b: u32, c: u32) 
 
 lanes! {
     Dp4aUU(a: u32, b: u32, c: u32) -> u32 [16] { dp4a::<false, false>(a, b, c) }
-    Dp4aUS(a: u32, b: u32, c: u32) -> u32 [16] { dp4a::<false, true>(a, b, c) }
-    Dp4aSU(a: u32, b: u32, c: u32) -> u32 [16] { dp4a::<true, false>(a, b, c) }
+    Dp4aUS(a: u32, b: u32, c: u32) -> u32 [1] { dp4a::<false, true>(a, b, c) }
+    Dp4aSU(a: u32, b: u32, c: u32) -> u32 [1] { dp4a::<true, false>(a, b, c) }
     Dp4aSS(a: u32, b: u32, c: u32) -> u32 [16] { dp4a::<true, true>(a, b, c) }
     Dp2aLoUU(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<false, false, false>(a, b, c) }
-    Dp2aLoUS(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<false, true, false>(a, b, c) }
-    Dp2aLoSU(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<true, false, false>(a, b, c) }
+    Dp2aLoUS(a: u32, b: u32, c: u32) -> u32 [1] { dp2a::<false, true, false>(a, b, c) }
+    Dp2aLoSU(a: u32, b: u32, c: u32) -> u32 [1] { dp2a::<true, false, false>(a, b, c) }
     Dp2aLoSS(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<true, true, false>(a, b, c) }
     Dp2aHiUU(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<false, false, true>(a, b, c) }
-    Dp2aHiUS(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<false, true, true>(a, b, c) }
-    Dp2aHiSU(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<true, false, true>(a, b, c) }
+    Dp2aHiUS(a: u32, b: u32, c: u32) -> u32 [1] { dp2a::<false, true, true>(a, b, c) }
+    Dp2aHiSU(a: u32, b: u32, c: u32) -> u32 [1] { dp2a::<true, false, true>(a, b, c) }
     Dp2aHiSS(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<true, true, true>(a, b, c) }
 }
 
@@ -174,6 +174,8 @@ pub(crate) struct Carry64;
 macro_rules! carry {
     ($name:ident, $t:ty) => {
         impl Handle for $name {
+            const HOT: bool = false;
+
             #[inline(always)]
             unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
                 // SAFETY: the decoder gave the op registers of this size.

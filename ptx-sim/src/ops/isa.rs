@@ -7,47 +7,33 @@ use std::sync::OnceLock;
 /// Which of the compiled variants the CPU can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// What the target guarantees.
+    /// What the target guarantees: one lane after the other.
     Base,
-    /// AVX2, FMA, F16C, BMI.
-    V3,
-    /// The AVX-512 of Skylake-X and Zen 4.
-    V4,
+    /// AVX2, FMA, F16C and BMI: eight lanes at a time.
+    Avx2,
 }
 
 impl Level {
-    /// The best level of this CPU. `PTX_SIM_ISA=base|avx2|avx512` lowers it, for comparing the variants.
+    /// The best level of this CPU. `PTX_SIM_ISA=base` lowers it, for comparing the variants.
     pub(crate) fn detect() -> Level {
         static LEVEL: OnceLock<Level> = OnceLock::new();
-        *LEVEL.get_or_init(|| {
-            let cap = match std::env::var("PTX_SIM_ISA").as_deref() {
-                Ok("base") => Level::Base,
-                Ok("avx2") => Level::V3,
-                _ => Level::V4,
-            };
-            available().min(cap)
+        *LEVEL.get_or_init(|| match std::env::var("PTX_SIM_ISA").as_deref() {
+            Ok("base") => Level::Base,
+            _ => available(),
         })
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 fn available() -> Level {
-    let v3 = is_x86_feature_detected!("avx2")
+    let all = is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
+        && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
         && is_x86_feature_detected!("lzcnt")
         && is_x86_feature_detected!("popcnt");
-    let v4 = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512cd");
-    match (v3, v4) {
-        (true, true) => Level::V4,
-        (true, false) => Level::V3,
-        _ => Level::Base,
-    }
+    if all { Level::Avx2 } else { Level::Base }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -57,6 +43,9 @@ fn available() -> Level {
 
 /// Something that executes an op, generic over the instruction set.
 pub(crate) trait Handle {
+    /// Whether a variant for wide vectors is worth its compilation.
+    const HOT: bool = true;
+
     /// Executes `op`.
     ///
     /// # Safety
@@ -71,32 +60,24 @@ unsafe fn base<H: Handle>(warp: &mut Warp, op: &Op) -> *const Op {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-unsafe fn v3<H: Handle>(warp: &mut Warp, op: &Op) -> *const Op {
+unsafe fn avx2<H: Handle>(warp: &mut Warp, op: &Op) -> *const Op {
     // SAFETY: the caller's promise.
-    unsafe { H::run::<V3>(warp, op) }
+    unsafe { H::run::<Avx2>(warp, op) }
 }
 
+/// The AVX2 variant, which is only compiled for hot ops.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd")]
-unsafe fn v4<H: Handle>(warp: &mut Warp, op: &Op) -> *const Op {
-    // SAFETY: the caller's promise.
-    unsafe { H::run::<V4>(warp, op) }
+fn wide<H: Handle>() -> Handler {
+    if const { H::HOT } { avx2::<H> } else { base::<H> }
 }
 
 /// The variant of `H` for `level`.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn select<H: Handle>(level: Level) -> Handler {
     match level {
-        Level::Base => base::<H>,
-        Level::V3 => v3::<H>,
-        Level::V4 => v4::<H>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 if const { H::HOT } => wide::<H>(),
+        _ => base::<H>,
     }
-}
-
-/// The variant of `H` for `level`.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn select<H: Handle>(_level: Level) -> Handler {
-    base::<H>
 }
 
 /// The few operations that need other code for each instruction set.
@@ -104,20 +85,32 @@ pub(crate) fn select<H: Handle>(_level: Level) -> Handler {
 /// # Safety
 /// Each method needs the CPU to have the instruction set.
 pub(crate) trait Isa {
+    /// Whether loops over lanes should go by chunks that become vectors.
+    const WIDE: bool;
     /// Bit `i` of the result is the sign bit of lane `i`.
     unsafe fn sign_mask(lanes: &[u32; 16]) -> u32;
     /// `table[index[i] % 32]` for each lane.
     unsafe fn permute(table: &[u32; 32], index: &[u32; 32]) -> [u32; 32];
+    /// `table[i ^ distance]` for each lane; `distance` below 32.
+    unsafe fn butterfly(table: &[u32; 32], distance: u32) -> [u32; 32];
     /// Half to single precision, exact; NaNs as the CPU makes them.
     unsafe fn from_half(lanes: &[u32; 16]) -> [f32; 16];
     /// Single to half precision, to nearest even, overflow to infinity; NaNs as the CPU makes them.
     unsafe fn to_half(lanes: &[f32; 16]) -> [u32; 16];
+    /// Byte `i` of each result is byte `selector >> 4 i & 7` of the eight bytes `b:a`.
+    unsafe fn pick_bytes(a: &[u32; 16], b: &[u32; 16], selector: u32) -> [u32; 16];
+    /// Reads four words at `place(lane)` for each lane into four registers.
+    unsafe fn gather4(place: impl Fn(usize) -> *const u8, to: [*mut u32; 4]);
+    /// Writes four words at `place(lane)` for each lane from four registers.
+    unsafe fn scatter4(place: impl Fn(usize) -> *mut u8, from: [*const u32; 4]);
 }
 
 /// What the target guarantees.
 pub(crate) struct Base;
 
 impl Isa for Base {
+    const WIDE: bool = false;
+
     #[inline(always)]
     unsafe fn sign_mask(lanes: &[u32; 16]) -> u32 {
         let mut mask = 0;
@@ -133,13 +126,50 @@ impl Isa for Base {
     }
 
     #[inline(always)]
+    unsafe fn butterfly(table: &[u32; 32], distance: u32) -> [u32; 32] {
+        std::array::from_fn(|i| table[(i ^ distance as usize) % 32])
+    }
+
+    #[inline(always)]
     unsafe fn from_half(lanes: &[u32; 16]) -> [f32; 16] {
-        std::array::from_fn(|i| crate::num::f16_to_f32(lanes[i] as u16))
+        lanes.map(|half| crate::num::f16_to_f32(half as u16))
     }
 
     #[inline(always)]
     unsafe fn to_half(lanes: &[f32; 16]) -> [u32; 16] {
-        std::array::from_fn(|i| crate::num::f32_to_f16(lanes[i]).into())
+        lanes.map(|value| crate::num::f32_to_f16(value).into())
+    }
+
+    #[inline(always)]
+    unsafe fn pick_bytes(a: &[u32; 16], b: &[u32; 16], selector: u32) -> [u32; 16] {
+        std::array::from_fn(|i| {
+            let bytes = u64::from(b[i]) << 32 | u64::from(a[i]);
+            (0..4).fold(0, |out, k| {
+                let from = selector >> (4 * k) & 7;
+                out | ((bytes >> (8 * from)) as u32 & 0xff) << (8 * k)
+            })
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn gather4(place: impl Fn(usize) -> *const u8, to: [*mut u32; 4]) {
+        for lane in 0..32 {
+            // SAFETY: the caller's places hold 16 bytes, its registers 32 lanes.
+            unsafe {
+                let words = place(lane).cast::<[u32; 4]>().read_unaligned();
+                for (word, to) in words.into_iter().zip(to) {
+                    to.add(lane).write(word);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scatter4(place: impl Fn(usize) -> *mut u8, from: [*const u32; 4]) {
+        for lane in 0..32 {
+            // SAFETY: as in `gather4`.
+            unsafe { place(lane).cast::<[u32; 4]>().write_unaligned(from.map(|from| from.add(lane).read())) };
+        }
     }
 }
 
@@ -150,13 +180,31 @@ mod x86 {
     use std::mem::transmute;
 
     /// AVX2 and its contemporaries.
-    pub(crate) struct V3;
+    pub(crate) struct Avx2;
 
-    /// AVX-512.
-    pub(crate) struct V4;
+    /// The rows of a 4 × 4 matrix of words in each half of four registers become its columns.
+    ///
+    /// # Safety
+    /// The CPU must have AVX2.
+    #[inline(always)]
+    unsafe fn transpose(rows: [__m256; 4]) -> [__m256; 4] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (a, b) = (_mm256_unpacklo_ps(rows[0], rows[1]), _mm256_unpackhi_ps(rows[0], rows[1]));
+            let (c, d) = (_mm256_unpacklo_ps(rows[2], rows[3]), _mm256_unpackhi_ps(rows[2], rows[3]));
+            [
+                _mm256_shuffle_ps::<0x44>(a, c),
+                _mm256_shuffle_ps::<0xee>(a, c),
+                _mm256_shuffle_ps::<0x44>(b, d),
+                _mm256_shuffle_ps::<0xee>(b, d),
+            ]
+        }
+    }
 
     // The intrinsics below sit in functions without the feature, and end up, inlined, in functions that have it.
-    impl Isa for V3 {
+    impl Isa for Avx2 {
+        const WIDE: bool = true;
+
         #[inline(always)]
         unsafe fn sign_mask(lanes: &[u32; 16]) -> u32 {
             // SAFETY: the caller has AVX2; both types are 64 bytes of plain data.
@@ -186,11 +234,27 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn butterfly(table: &[u32; 32], distance: u32) -> [u32; 32] {
+            // SAFETY: as in `permute`.
+            unsafe {
+                let table: [__m256i; 4] = transmute(*table);
+                let near = _mm256_set1_epi32(distance as i32 & 7);
+                let index = _mm256_xor_si256(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), near);
+                let far = distance as usize >> 3;
+                transmute::<[__m256i; 4], [u32; 32]>(std::array::from_fn(|i| {
+                    _mm256_permutevar8x32_epi32(table[(i ^ far) & 3], index)
+                }))
+            }
+        }
+
+        #[inline(always)]
         unsafe fn from_half(lanes: &[u32; 16]) -> [f32; 16] {
             // SAFETY: the caller has F16C; the types are plain data of equal size.
             unsafe {
-                let bits: [u16; 16] = std::array::from_fn(|i| lanes[i] as u16);
-                let [a, b]: [__m128i; 2] = transmute(bits);
+                let [a, b]: [__m256i; 2] = transmute(*lanes);
+                // Halves sit zero-extended, so packing with unsigned saturation keeps them; it works by 128-bit parts.
+                let packed = _mm256_permute4x64_epi64::<0xd8>(_mm256_packus_epi32(a, b));
+                let (a, b) = (_mm256_castsi256_si128(packed), _mm256_extracti128_si256::<1>(packed));
                 transmute([_mm256_cvtph_ps(a), _mm256_cvtph_ps(b)])
             }
         }
@@ -200,55 +264,78 @@ mod x86 {
             // SAFETY: the caller has F16C; the types are plain data of equal size.
             unsafe {
                 let [a, b]: [__m256; 2] = transmute(*lanes);
-                let bits: [u16; 16] = transmute([
-                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a),
-                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(b),
-                ]);
-                std::array::from_fn(|i| bits[i].into())
-            }
-        }
-    }
-
-    impl Isa for V4 {
-        #[inline(always)]
-        unsafe fn sign_mask(lanes: &[u32; 16]) -> u32 {
-            // SAFETY: the caller has AVX512DQ; both types are 64 bytes of plain data.
-            unsafe { _mm512_movepi32_mask(transmute::<[u32; 16], __m512i>(*lanes)).into() }
-        }
-
-        #[inline(always)]
-        unsafe fn permute(table: &[u32; 32], index: &[u32; 32]) -> [u32; 32] {
-            // SAFETY: the caller has AVX512F; the types are 128 bytes of plain data.
-            unsafe {
-                let [low, high]: [__m512i; 2] = transmute(*table);
-                let [first, second]: [__m512i; 2] = transmute(*index);
-                transmute([
-                    _mm512_permutex2var_epi32(low, first, high),
-                    _mm512_permutex2var_epi32(low, second, high),
-                ])
+                let half = |x| _mm256_cvtepu16_epi32(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x));
+                transmute([half(a), half(b)])
             }
         }
 
         #[inline(always)]
-        unsafe fn from_half(lanes: &[u32; 16]) -> [f32; 16] {
-            // SAFETY: the caller has AVX512F; the types are plain data of equal size.
+        unsafe fn pick_bytes(a: &[u32; 16], b: &[u32; 16], selector: u32) -> [u32; 16] {
+            // SAFETY: the caller has AVX2; the types are 64 bytes of plain data.
             unsafe {
-                let packed = _mm512_cvtepi32_epi16(transmute::<[u32; 16], __m512i>(*lanes));
-                transmute(_mm512_cvtph_ps(packed))
+                // For each source, where its bytes go within a word; 0x80 makes a zero.
+                let control = |source: u32| {
+                    let mut word = 0;
+                    for k in 0..4 {
+                        let from = selector >> (4 * k) & 7;
+                        word |= if from >> 2 == source { from & 3 } else { 0x80 } << (8 * k);
+                    }
+                    let words = _mm256_setr_epi32(
+                        0,
+                        0x0404_0404,
+                        0x0808_0808,
+                        0x0c0c_0c0c,
+                        0,
+                        0x0404_0404,
+                        0x0808_0808,
+                        0x0c0c_0c0c,
+                    );
+                    _mm256_add_epi8(_mm256_set1_epi32(word as i32), words)
+                };
+                let (from_a, from_b) = (control(0), control(1));
+                let a: [__m256i; 2] = transmute(*a);
+                let b: [__m256i; 2] = transmute(*b);
+                transmute::<[__m256i; 2], [u32; 16]>(std::array::from_fn(|i| {
+                    _mm256_or_si256(_mm256_shuffle_epi8(a[i], from_a), _mm256_shuffle_epi8(b[i], from_b))
+                }))
             }
         }
 
         #[inline(always)]
-        unsafe fn to_half(lanes: &[f32; 16]) -> [u32; 16] {
-            // SAFETY: the caller has AVX512F; the types are plain data of equal size.
+        unsafe fn gather4(place: impl Fn(usize) -> *const u8, to: [*mut u32; 4]) {
+            // SAFETY: the caller has AVX2; its places hold 16 bytes, its registers 32 lanes.
             unsafe {
-                let lanes: __m512 = transmute(*lanes);
-                let packed = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(lanes);
-                transmute(_mm512_cvtepu16_epi32(packed))
+                for group in 0..4 {
+                    let row = |i: usize| {
+                        let low = _mm_loadu_ps(place(8 * group + i).cast());
+                        let high = _mm_loadu_ps(place(8 * group + i + 4).cast());
+                        _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high)
+                    };
+                    let columns = transpose([row(0), row(1), row(2), row(3)]);
+                    for (column, to) in columns.into_iter().zip(to) {
+                        _mm256_storeu_ps(to.add(8 * group).cast(), column);
+                    }
+                }
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn scatter4(place: impl Fn(usize) -> *mut u8, from: [*const u32; 4]) {
+            // SAFETY: as in `gather4`.
+            unsafe {
+                for group in 0..4 {
+                    let rows = transpose(from.map(|from| _mm256_loadu_ps(from.add(8 * group).cast())));
+                    for (i, row) in rows.into_iter().enumerate() {
+                        _mm_storeu_ps(place(8 * group + i).cast(), _mm256_castps256_ps128(row));
+                    }
+                    for (i, row) in rows.into_iter().enumerate() {
+                        _mm_storeu_ps(place(8 * group + i + 4).cast(), _mm256_extractf128_ps::<1>(row));
+                    }
+                }
             }
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{V3, V4};
+pub(crate) use x86::Avx2;

@@ -5,7 +5,7 @@
 //! exact. Products of halves are summed in f64 and rounded once, which is defined but is not how a GPU sums them.
 
 use super::lanes::{all, put_all};
-use super::memory::{Space, resolve};
+use super::memory::{Address, Space, resolve};
 use super::{Handle, Isa, Op};
 use crate::exec::warp::Warp;
 use crate::fault::FaultKind;
@@ -103,6 +103,8 @@ impl<const M: usize, const K: usize> Handle for MmaBytes<M, K> {
 pub(crate) struct MmaHalves<const K: usize>;
 
 impl<const K: usize> Handle for MmaHalves<K> {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         if let Err(leave) = whole(warp, op, "mma.sync") {
@@ -156,6 +158,8 @@ impl<const K: usize> Handle for MmaHalves<K> {
 pub(crate) struct LoadMatrix<S, const N: usize>(PhantomData<S>);
 
 impl<S: Space, const N: usize> Handle for LoadMatrix<S, N> {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         if let Err(leave) = whole(warp, op, "ldmatrix") {
@@ -164,12 +168,12 @@ impl<S: Space, const N: usize> Handle for LoadMatrix<S, N> {
         // SAFETY: the decoder gave an address register and `N` extra registers of 32-bit lanes.
         unsafe {
             let registers = extra::<N>(warp, op);
-            let addresses = S::addresses(warp, op.a);
+            let addresses = all::<S::Addr>(warp, op.a);
             for (matrix, register) in registers.into_iter().enumerate() {
                 let mut rows = [[0u16; 8]; 8];
                 for (row, values) in rows.iter_mut().enumerate() {
                     let lane = 8 * matrix + row;
-                    let address = S::plus(addresses[lane], i64::from(op.b as i32) as u64);
+                    let address = addresses[lane].plus(i64::from(op.b as i32) as u64).wide();
                     match resolve::<S>(warp, op, lane as u32, address, 16, false) {
                         Ok(place) => *values = place.cast::<[u16; 8]>().read_unaligned(),
                         Err(leave) => return leave,

@@ -4,11 +4,12 @@
 //! the warp's *frame*: a block of memory with 32 lanes of 4 or 8 bytes a register, one mask of 32 bits a predicate,
 //! and the constants the kernel uses, already spread over the lanes. A function returns the op to go on with.
 //!
-//! Each function is compiled for three instruction sets (see [`Level`]) from one body, and the loops over lanes are
-//! written so that the compiler makes vector code of them.
+//! Each function is compiled for the baseline and, where it is hot, for AVX2 (see [`Level`]) from one body, whose loops
+//! over lanes are written so that the compiler makes vector code of them.
 
 #[macro_use]
 pub(crate) mod lanes;
+pub(crate) mod access;
 pub(crate) mod atom;
 pub(crate) mod bits;
 pub(crate) mod control;

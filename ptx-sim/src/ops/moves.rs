@@ -1,6 +1,6 @@
 //! Moves, selection, packing, predicates, and values that the launch supplies.
 
-use super::lanes::{all, compare, get, predicate, put, put_all, put_masked, put_predicate};
+use super::lanes::{all, compare, finish, get, predicate, put_all, put_predicate};
 use super::{Handle, Isa, Op};
 use crate::exec::warp::Warp;
 
@@ -13,23 +13,25 @@ lanes! {
     High16(a: u32) -> u32 [16] { a >> 16 }
     Low32(a: u64) -> u32 [8] { a as u32 }
     High32(a: u64) -> u32 [8] { (a >> 32) as u32 }
-    Pack4x8Low(a: u32, b: u32) -> u32 [16] { a & 0xff | (b & 0xff) << 8 }
+    Pack4x8Low(a: u32, b: u32) -> u32 [1] { a & 0xff | (b & 0xff) << 8 }
     /// Picks `a` where `c`, as a signed integer, is not negative.
-    Slct32(a: u32, b: u32, c: i32) -> u32 [16] { if c >= 0 { a } else { b } }
-    Slct64(a: u64, b: u64, c: i32) -> u64 [8] { if c >= 0 { a } else { b } }
+    Slct32(a: u32, b: u32, c: i32) -> u32 [1] { if c >= 0 { a } else { b } }
+    Slct64(a: u64, b: u64, c: i32) -> u64 [1] { if c >= 0 { a } else { b } }
     /// Picks `a` where `c`, as a float, is not negative (−0 and NaN: the PTX ISA picks `a` for −0 and `b` for NaN).
-    SlctF32(a: u32, b: u32, c: f32) -> u32 [16] { if c >= 0.0 { a } else { b } }
+    SlctF32(a: u32, b: u32, c: f32) -> u32 [1] { if c >= 0.0 { a } else { b } }
 }
 
 /// Byte `imm` of each lane.
 pub(crate) struct Byte;
 
 impl Handle for Byte {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         let shift = 8 * (op.imm as u32 & 3);
         // SAFETY: the decoder gave the op 32-bit lanes.
-        unsafe { super::lanes::map1::<u32, u32, 16>(warp, op, |a| a >> shift & 0xff) };
+        unsafe { super::lanes::map1::<I, u32, u32, 16>(warp, op, |a| a >> shift & 0xff) };
         op.next()
     }
 }
@@ -53,11 +55,7 @@ macro_rules! select {
                         let bits = holds >> (chunk * $n);
                         let r: [$t; $n] =
                             std::array::from_fn(|i| if bits >> i & 1 != 0 { a[i] } else { b[i] });
-                        if warp.mask == u32::MAX {
-                            put(warp, op.d, chunk, r);
-                        } else {
-                            put_masked(warp, op.d, chunk, r, warp.mask);
-                        }
+                        finish(warp, op.d, chunk, r);
                     }
                 }
                 op.next()
@@ -79,9 +77,7 @@ macro_rules! comparisons {
         pub(crate) struct $name;
         impl<T: PartialOrd + Copy> Compare<T> for $name {
             #[inline(always)]
-            // With a NaN, `a < b || a > b` is not `a != b`.
-            #[allow(clippy::double_comparisons, clippy::eq_op, clippy::nonminimal_bool)]
-            #[allow(clippy::neg_cmp_op_on_partial_ord)]
+            #[allow(clippy::eq_op, clippy::double_comparisons, reason = "NaN is neither")]
             fn holds($a: T, $b: T) -> bool {
                 $body
             }
@@ -90,24 +86,16 @@ macro_rules! comparisons {
 }
 comparisons! {
     Eq |a, b| a == b;
-    /// False where one is NaN (the ordered form).
-    Ne |a, b| a < b || a > b;
     Lt |a, b| a < b;
     Le |a, b| a <= b;
-    Gt |a, b| a > b;
-    Ge |a, b| a >= b;
-    // The unordered forms hold where one is NaN.
-    Equ |a, b| !(a < b || a > b);
-    Neu |a, b| !(a == b);
-    Ltu |a, b| !(a >= b);
-    Leu |a, b| !(a > b);
-    Gtu |a, b| !(a <= b);
-    Geu |a, b| !(a < b);
-    Num |a, b| a == a && b == b;
+    /// Unequal numbers: false where one is NaN.
+    Ne |a, b| a < b || a > b;
+    /// One is NaN.
     Nan |a, b| !(a == a && b == b);
 }
 
-/// `setp`: predicate `d` = the comparison of `a` and `b`.
+/// `setp`: predicate `d` = the comparison of `a` and `b`, or, where `imm` is 1, its contrary. With the operands exchanged
+/// these make all comparisons, the unordered ones being contraries of ordered ones.
 pub(crate) struct SetP<T, C>(T, C);
 
 impl<T: super::lanes::Lane + PartialOrd, C: Compare<T>> Handle for SetP<T, C> {
@@ -116,7 +104,7 @@ impl<T: super::lanes::Lane + PartialOrd, C: Compare<T>> Handle for SetP<T, C> {
         // SAFETY: the decoder gave the op registers of `T`'s size and a predicate; the CPU has `I`.
         unsafe {
             let mask = compare::<I, T>(warp, op, C::holds);
-            put_predicate(warp, op.d, mask);
+            put_predicate(warp, op.d, mask ^ (op.imm as u32).wrapping_neg());
         }
         op.next()
     }
@@ -172,6 +160,8 @@ pub(crate) struct Clock;
 pub(crate) struct SharedSize;
 
 impl Handle for Symbol {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the launch supplies as many symbols as the kernel names; `d` has 64-bit lanes.
@@ -184,6 +174,8 @@ impl Handle for Symbol {
 }
 
 impl Handle for Clock {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         let now = warp.block.started.elapsed().as_nanos() as u64;
@@ -200,6 +192,8 @@ impl Handle for Clock {
 }
 
 impl Handle for SharedSize {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         let bytes = if op.imm == 0 { warp.block.dynamic_shared } else { warp.block.shared_bytes };
@@ -214,6 +208,8 @@ impl Handle for SharedSize {
 pub(crate) struct IsSpace;
 
 impl Handle for IsSpace {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         use crate::memory::{OFFSET_BITS, window};

@@ -9,23 +9,25 @@ use crate::fault::FaultKind;
 /// here. Where lanes name different masks (the tiles of a partition), each group has its turn, with `warp.mask` the group.
 ///
 /// # Safety
-/// `op.e` must be a register of 32-bit lanes.
+/// `op.e` must be a register of 32-bit lanes. The sign of `op.imm` says that it is a constant.
 #[inline(always)]
 unsafe fn together(warp: &mut Warp, op: &Op, what: &str, body: impl Fn(&mut Warp)) -> *const Op {
     // SAFETY: the caller's promise.
-    let members = unsafe { all::<u32>(warp, op.e) };
-    let first = members[warp.first_lane() as usize];
-    let mut differing = 0u32;
-    for (i, member) in members.iter().enumerate() {
-        differing |= u32::from(*member != first) << i;
+    unsafe {
+        let first = *warp.frame.add(op.e as usize).cast::<u32>().add(warp.first_lane() as usize);
+        // A constant mask, as the decoder knows, is the same for all.
+        if op.imm >= 0 {
+            let members = all::<u32>(warp, op.e);
+            let differs = |i: usize| warp.mask >> i & 1 != 0 && members[i] != first;
+            if (0..32).any(differs) {
+                return in_groups(warp, op, &members, what, body);
+            }
+        }
+        if first & !warp.exited & !warp.mask != 0 || warp.mask & !first != 0 {
+            return diverged(warp, op, first, what);
+        }
+        body(warp);
     }
-    if differing & warp.mask != 0 {
-        return in_groups(warp, op, &members, what, body);
-    }
-    if first & !warp.exited & !warp.mask != 0 || warp.mask & !first != 0 {
-        return diverged(warp, op, first, what);
-    }
-    body(warp);
     op.next()
 }
 
@@ -109,7 +111,7 @@ impl Handle for Shuffle {
         unsafe {
             together(warp, op, "shfl.sync", |warp| {
                 let (b, c) = (all::<u32>(warp, op.b), all::<u32>(warp, op.c));
-                let (source, _) = sources(op.imm, &b, &c);
+                let (source, _) = sources(op.imm & 3, &b, &c);
                 let out = I::permute(&all::<u32>(warp, op.a), &source);
                 put_all(warp, op.d, &out);
             })
@@ -126,9 +128,7 @@ impl Handle for Butterfly {
         // SAFETY: the decoder gave the op 32-bit lanes; the CPU has `I`.
         unsafe {
             together(warp, op, "shfl.sync", |warp| {
-                let distance = op.imm as u32 & 31;
-                let source: [u32; 32] = std::array::from_fn(|i| i as u32 ^ distance);
-                let out = I::permute(&all::<u32>(warp, op.a), &source);
+                let out = I::butterfly(&all::<u32>(warp, op.a), op.imm as u32 & 31);
                 put_all(warp, op.d, &out);
             })
         }
@@ -136,6 +136,8 @@ impl Handle for Butterfly {
 }
 
 impl Handle for ShuffleInRange {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op 32-bit lanes; the CPU has `I`.
@@ -155,6 +157,8 @@ impl Handle for ShuffleInRange {
 pub(crate) struct Vote;
 
 impl Handle for Vote {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op registers of these kinds.
@@ -163,7 +167,7 @@ impl Handle for Vote {
                 let lanes = warp.mask;
                 let votes = (predicate(warp, op.a) ^ op.b.wrapping_neg()) & lanes;
                 let truth = |holds: bool| if holds { u32::MAX } else { 0 };
-                match op.imm {
+                match op.imm & 3 {
                     0 => put_predicate(warp, op.d, truth(votes == lanes)),
                     1 => put_predicate(warp, op.d, truth(votes != 0)),
                     2 => put_predicate(warp, op.d, truth(votes == 0 || votes == lanes)),
@@ -178,6 +182,8 @@ impl Handle for Vote {
 pub(crate) struct ActiveMask;
 
 impl Handle for ActiveMask {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: `d` has 32-bit lanes.
@@ -190,6 +196,8 @@ impl Handle for ActiveMask {
 pub(crate) struct WarpSync;
 
 impl Handle for WarpSync {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: `e` has 32-bit lanes.
@@ -201,6 +209,8 @@ impl Handle for WarpSync {
 pub(crate) struct Elect;
 
 impl Handle for Elect {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op registers of these kinds.
@@ -219,6 +229,8 @@ impl Handle for Elect {
 pub(crate) struct Match;
 
 impl Handle for Match {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op registers of these kinds.
@@ -251,6 +263,8 @@ impl Handle for Match {
 pub(crate) struct Reduce;
 
 impl Handle for Reduce {
+    const HOT: bool = false;
+
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op 32-bit lanes.
@@ -259,7 +273,7 @@ impl Handle for Reduce {
                 let a = all::<u32>(warp, op.a);
                 let mask = warp.mask;
                 let values = (0..32).filter(|&i| mask >> i & 1 != 0).map(|i| a[i]);
-                let combine = |x: u32, y: u32| match op.imm {
+                let combine = |x: u32, y: u32| match op.imm & 7 {
                     0 => x.wrapping_add(y),
                     1 => x & y,
                     2 => x | y,

@@ -223,3 +223,25 @@ pub fn triples(values: &[u64]) -> Vec<[u64; 3]> {
     }
     out
 }
+
+/// Runs this test program again without the wide variants of the lane loops, unless it is such a run.
+pub fn again_on_every_instruction_set() {
+    if std::env::var_os("PTX_SIM_ISA").is_some() {
+        return;
+    }
+    let out = std::process::Command::new(std::env::current_exe().unwrap())
+        .env("PTX_SIM_ISA", "base")
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "base:\n{}", String::from_utf8_lossy(&out.stdout));
+}
+
+/// Checks `instruction` against `expected` on every input.
+pub fn check(instruction: &str, result: &str, inputs: &[[u64; 3]], expected: impl Fn(u64, u64, u64) -> u64) {
+    let got = each(instruction, result, inputs);
+    for (input, got) in inputs.iter().zip(got) {
+        let [a, b, c] = *input;
+        let want = expected(a, b, c);
+        assert!(got == want, "{instruction} of {a:#x}, {b:#x}, {c:#x}: got {got:#x}, expected {want:#x}");
+    }
+}
