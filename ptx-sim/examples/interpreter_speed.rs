@@ -1,8 +1,9 @@
 //! Nanoseconds a warp instruction, on the shipped matrix-vector and normalisation kernels with the shapes of SmolLM2.
 //!
-//! `cargo run --release -p ptx-sim --example interpreter_speed [THREADS [ENTRY [REPEATS]]]`
+//! `cargo run --release -p ptx-sim --example interpreter_speed [THREADS [ENTRY [REPEATS]]]`; with `CHECKS=1` every checker
+//! is on.
 
-use ptx_sim::{ExecOptions, LaunchConfig, Memory, Module};
+use ptx_sim::{Access, Checks, ExecOptions, LaunchConfig, Memory, Module, PointerAccess};
 use std::time::Instant;
 
 struct Case {
@@ -83,6 +84,7 @@ fn main() {
         let module = Module::parse(case.file, &text).unwrap_or_else(|error| panic!("{error}"));
         let kernel = module.entry(case.entry).expect("the entry");
         let memory = Memory::new();
+        memory.track_values();
         let all_rows = if case.swiglu { 2 * case.rows } else { case.rows };
         let mut params = Vec::new();
         let mut pointer = |bytes: u32, fill: u8, name: &str| {
@@ -104,6 +106,12 @@ fn main() {
         params.extend(case.rows.to_le_bytes());
         params.extend(case.cols.to_le_bytes());
         params.resize(kernel.param_bytes as usize, 0);
+        let pointers = params.len() as u16 / 8 - 1;
+        let declared = |param| {
+            let access = if param + 1 == pointers { Access::Write } else { Access::Read };
+            PointerAccess { param, access }
+        };
+        let access: Vec<PointerAccess> = (0..pointers).map(declared).collect();
         let launch = LaunchConfig {
             kernel,
             grid: [case.rows.div_ceil(256 / case.lanes), 1, 1],
@@ -111,11 +119,12 @@ fn main() {
             dynamic_shared: case.cols.div_ceil(256) * 8 * 144,
             params: &params,
             device: 0,
-            access: &[],
+            access: &access,
             cooperative: false,
             programmatic: false,
         };
-        let options = ExecOptions { threads, ..ExecOptions::default() };
+        let checks = if std::env::var_os("CHECKS").is_some() { Checks::ALL } else { Checks::NONE };
+        let options = ExecOptions { threads, checks, budget: None };
         let mut best = f64::INFINITY;
         let mut executed = 0;
         for _ in 0..repeats {

@@ -59,10 +59,51 @@ pub enum FaultKind {
         /// Warp instructions executed.
         executed: u64,
     },
+    /// A read of bytes that nobody gave a value.
+    Uninitialised {
+        /// Which memory.
+        space: &'static str,
+        /// Bytes read.
+        bytes: u32,
+    },
+    /// Two warps access one place in shared memory, one of them writing, with no barrier between.
+    SharedRace {
+        /// The warp that accessed it before.
+        other: u32,
+        /// Whether that warp wrote.
+        wrote: bool,
+        /// Whether this one writes.
+        writes: bool,
+    },
+    /// Two blocks access one place in global memory, one of them writing, with nothing that orders them.
+    BlockConflict {
+        /// The block that accessed it before.
+        other: [u32; 3],
+        /// Whether that block wrote.
+        wrote: bool,
+        /// Whether this one writes.
+        writes: bool,
+    },
+    /// A store through an argument that is declared to be read only.
+    ReadOnly {
+        /// Index of the parameter.
+        param: u16,
+    },
+    /// A read of an output argument's place that the launch has not written.
+    OutRead {
+        /// Index of the parameter.
+        param: u16,
+    },
+    /// A dependent launch does not wait for the one before it as it must.
+    Dependency(String),
     /// The kernel executed `trap`.
     Trap,
     /// An operand has a value that the instruction leaves undefined.
     Undefined(String),
+}
+
+fn access(writes: bool) -> &'static str {
+    if writes { "write" } else { "read" }
 }
 
 impl fmt::Display for FaultKind {
@@ -82,6 +123,28 @@ impl fmt::Display for FaultKind {
             FaultKind::Budget { executed } => {
                 write!(f, "stopped after {executed} warp instructions, the launch's budget")
             }
+            FaultKind::Uninitialised { space, bytes } => {
+                write!(f, "read of {bytes} bytes of {space} memory that nobody gave a value")
+            }
+            FaultKind::SharedRace { other, wrote, writes } => write!(
+                f,
+                "shared-memory race: this {} and the {} by warp {other} have no barrier between them",
+                access(*writes),
+                access(*wrote)
+            ),
+            FaultKind::BlockConflict { other: [x, y, z], wrote, writes } => write!(
+                f,
+                "conflict between blocks: nothing orders this {} and the {} by block ({x}, {y}, {z})",
+                access(*writes),
+                access(*wrote)
+            ),
+            FaultKind::ReadOnly { param } => {
+                write!(f, "store through parameter {param}, which is declared read-only")
+            }
+            FaultKind::OutRead { param } => {
+                write!(f, "read of output parameter {param} before the launch wrote there")
+            }
+            FaultKind::Dependency(what) => write!(f, "dependency: {what}"),
             FaultKind::Trap => write!(f, "trap"),
             FaultKind::Undefined(what) => write!(f, "undefined: {what}"),
         }

@@ -1,9 +1,11 @@
 //! A simulated GPU: executes PTX on the CPU, bit for bit, with a sanitizer's checks.
 
 mod census;
+mod check;
 mod decode;
 pub mod exec;
 pub mod fault;
+mod known;
 pub mod memory;
 pub mod module;
 mod num;

@@ -9,8 +9,11 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use crate::check::History;
+use crate::known::Known;
 use crate::module::Variables;
 use crate::ptx::ast::Space;
 
@@ -115,6 +118,8 @@ pub(crate) struct Allocation {
     device: u32,
     address: u64,
     name: Arc<str>,
+    /// Which bytes hold a value, where that is followed.
+    known: Option<Known>,
 }
 
 // SAFETY: the bytes are only touched through raw pointers, never through references that outlive a copy. Kernels
@@ -125,13 +130,20 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    fn new(size: u64, device: u32, address: u64, name: &str) -> Option<Allocation> {
+    fn new(size: u64, device: u32, address: u64, name: &str, track: bool) -> Option<Allocation> {
         // Rounded up so that a whole vector register can be read at any valid offset's cache line.
         let bytes = usize::try_from(size).ok()?.checked_next_multiple_of(ALLOCATION_ALIGN)?;
         let layout = Layout::from_size_align(bytes, ALLOCATION_ALIGN).ok()?;
         // SAFETY: `layout` has a size above zero (`size` is, and it was rounded up).
         let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Allocation { base, layout, size, device, address, name: name.into() })
+        let known = track.then(|| Known::new(size));
+        Some(Allocation { base, layout, size, device, address, name: name.into(), known })
+    }
+
+    fn mark(&self, offset: usize, bytes: u64) {
+        if let Some(known) = &self.known {
+            known.mark(offset as u64, bytes);
+        }
     }
 
     /// The first byte.
@@ -179,6 +191,27 @@ impl Slot {
         &self.name
     }
 
+    fn known(&self) -> Option<&Known> {
+        self.allocation.as_ref().and_then(|allocation| allocation.known.as_ref())
+    }
+
+    /// Whether all its bytes hold values, as far as that is followed.
+    pub(crate) fn settled(&self) -> bool {
+        self.known().is_none_or(Known::all)
+    }
+
+    /// Whether the bytes at `offset` hold values, as far as that is followed.
+    pub(crate) fn initialised(&self, offset: u64, bytes: u32) -> bool {
+        self.known().is_none_or(|known| known.covers(offset, bytes.into()))
+    }
+
+    /// The bytes at `offset` hold values now.
+    pub(crate) fn mark(&self, offset: u64, bytes: u32) {
+        if let Some(known) = self.known() {
+            known.mark(offset, bytes.into());
+        }
+    }
+
     /// Whether the allocation was freed.
     pub(crate) fn freed(&self) -> bool {
         self.allocation.is_none()
@@ -211,12 +244,38 @@ type Loaded = (Arc<Variables>, u32, Arc<Vec<u64>>);
 pub struct Memory {
     table: RwLock<Table>,
     modules: Mutex<Vec<Loaded>>,
+    /// Whether allocations follow which of their bytes hold a value.
+    track: AtomicBool,
+    history: Mutex<History>,
 }
 
 impl Memory {
     /// An empty memory.
     pub fn new() -> Memory {
         Memory::default()
+    }
+
+    /// From here on allocations follow which of their bytes were given a value, for
+    /// [`Checks::UNINITIALISED`](crate::Checks::UNINITIALISED). Those made before count as holding values throughout, and
+    /// so do all that exist when a launch runs without checks.
+    pub fn track_values(&self) {
+        self.track.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes every allocation's bytes to hold values.
+    pub(crate) fn assume_values(&self) {
+        if self.track.load(Ordering::Relaxed) {
+            for slot in self.slots().iter() {
+                if let Some(known) = slot.known() {
+                    known.mark(0, slot.size);
+                }
+            }
+        }
+    }
+
+    /// What launches with checks leave for the next.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Allocates `bytes` zeroed bytes on `device` and returns their address, a multiple of [`ALLOCATION_ALIGN`].
@@ -237,7 +296,8 @@ impl Memory {
             return Err(refused());
         }
         let address = (slot as u64 + 1) << OFFSET_BITS;
-        let allocation = Allocation::new(bytes, device, address, name).ok_or_else(refused)?;
+        let track = self.track.load(Ordering::Relaxed);
+        let allocation = Allocation::new(bytes, device, address, name, track).ok_or_else(refused)?;
         Arc::make_mut(&mut table.slots).push(Slot::new(allocation));
         table.in_use.insert(device, in_use + bytes);
         Ok(address)
@@ -290,6 +350,7 @@ impl Memory {
         let (allocation, offset) = self.range(address, data.len() as u64)?;
         // SAFETY: as in `read`.
         unsafe { allocation.base().add(offset).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        allocation.mark(offset, data.len() as u64);
         Ok(())
     }
 
@@ -303,6 +364,15 @@ impl Memory {
         let (to, to_offset) = self.range(dst, bytes)?;
         // SAFETY: `range` proved both ranges; `copy_to` allows them to overlap.
         unsafe { from.base().add(from_offset).copy_to(to.base().add(to_offset), bytes as usize) };
+        match (&from.known, &to.known) {
+            // What had no value does not get one by being copied.
+            (Some(source), Some(_)) if !source.covers(from_offset as u64, bytes) => {
+                for i in (0..bytes).filter(|i| source.covers(from_offset as u64 + i, 1)) {
+                    to.mark(to_offset + i as usize, 1);
+                }
+            }
+            _ => to.mark(to_offset, bytes),
+        }
         Ok(())
     }
 
@@ -314,6 +384,7 @@ impl Memory {
         let (allocation, offset) = self.range(address, bytes)?;
         // SAFETY: `range` proved the range.
         unsafe { allocation.base().add(offset).write_bytes(byte, bytes as usize) };
+        allocation.mark(offset, bytes);
         Ok(())
     }
 
@@ -333,6 +404,7 @@ impl Memory {
                 first.add(i).write(value);
             }
         }
+        allocation.mark(offset, 4 * count);
         Ok(())
     }
 
@@ -381,6 +453,7 @@ impl Memory {
             };
             let name = format!("{}::{}", variables.module, variable.name);
             let address = self.allocate(device, size, &name)?;
+            self.fill(address, 0, size)?;
             self.write(address, &variable.init)?;
             let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
             if let Some(in_use) = table.in_use.get_mut(&device) {

@@ -1,11 +1,11 @@
 //! A PTX module: parsed, decoded once, ready to launch.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::decode::{Code, decode};
 use crate::ops::Level;
-use crate::ptx::ast::{ParamDecl, Variable};
+use crate::ptx::ast::{ModuleAst, ParamDecl, Variable};
 use crate::ptx::parse::parse;
 
 /// One parameter of an entry.
@@ -39,10 +39,24 @@ pub struct Kernel {
     /// Bytes of shared memory declared with a size.
     pub static_shared: u32,
     pub(crate) code: Code,
+    /// The code with check ops, made when first asked for.
+    checked: OnceLock<Result<Code, ParseError>>,
     pub(crate) variables: Arc<Variables>,
+    source: Arc<ModuleAst>,
 }
 
 impl Kernel {
+    /// The code with check ops.
+    pub(crate) fn checked_code(&self) -> Result<&Code, &ParseError> {
+        let make = || {
+            let function = self.source.functions.iter().find(|f| f.entry && f.name == self.name);
+            let fail = |(line, what): (u32, String)| ParseError { module: self.module.clone(), line, what };
+            let function = function.ok_or_else(|| fail((0, format!("entry {} is gone", self.name))))?;
+            decode(&self.source, function, Level::detect(), true).map_err(fail)
+        };
+        self.checked.get_or_init(make).as_ref()
+    }
+
     /// The number of decoded operations.
     pub fn op_count(&self) -> usize {
         self.code.ops.len()
@@ -101,12 +115,12 @@ impl Module {
     /// Text that is not PTX, and any instruction that the simulator does not execute, with its line.
     pub fn parse(name: &str, ptx: &str) -> Result<Module, ParseError> {
         let fail = |(line, what): (u32, String)| ParseError { module: name.into(), line, what };
-        let ast = parse(ptx).map_err(fail)?;
+        let ast = Arc::new(parse(ptx).map_err(fail)?);
         let variables = Arc::new(Variables { module: name.into(), list: ast.variables.clone() });
         let level = Level::detect();
         let mut entries = BTreeMap::new();
         for function in ast.functions.iter().filter(|f| f.entry && f.body.is_some()) {
-            let code = decode(&ast, function, level).map_err(fail)?;
+            let code = decode(&ast, function, level, false).map_err(fail)?;
             let (params, param_bytes) = lay_out(&function.params);
             let kernel = Kernel {
                 name: function.name.clone(),
@@ -117,7 +131,9 @@ impl Module {
                 req_ntid: function.req_ntid,
                 static_shared: code.static_shared,
                 code,
+                checked: OnceLock::new(),
                 variables: variables.clone(),
+                source: ast.clone(),
             };
             if entries.insert(function.name.clone(), Arc::new(kernel)).is_some() {
                 return Err(fail((function.line, format!("entry {} is defined twice", function.name))));

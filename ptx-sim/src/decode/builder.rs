@@ -88,6 +88,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) ast: &'a ModuleAst,
     pub(crate) body: &'a Body,
     pub(crate) level: Level,
+    /// Whether check ops are wanted.
+    pub(crate) checked: bool,
     pub(crate) line: u32,
     pub(crate) drafts: Vec<Draft>,
     /// The class of each register, the function's first, then temporaries.
@@ -119,6 +121,7 @@ impl<'a> Builder<'a> {
             ast,
             body,
             level,
+            checked: false,
             line: function.line,
             drafts: Vec::new(),
             classes: body.registers.iter().map(|&ty| Class::of(ty).ok()).collect(),

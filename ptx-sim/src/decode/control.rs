@@ -2,6 +2,7 @@
 
 use super::builder::{Builder, Next, Place};
 use super::modifiers::Modifiers;
+use crate::ops::check::CheckExit;
 use crate::ops::control::{BranchIf, BranchUnless, Exit, ExitIf, Jump};
 use crate::ptx::ast::{Operand, Type};
 
@@ -43,6 +44,13 @@ impl Builder<'_> {
             }
             ("ret" | "exit", []) => {
                 modifiers.ignore(&["uni"]);
+                if self.checked {
+                    let (predicate, imm) = match guard {
+                        None => (zero, 0),
+                        Some((predicate, negated)) => (predicate, 1 | i32::from(negated) << 1),
+                    };
+                    self.raw::<CheckExit>([zero, predicate, zero, zero, zero], 0).imm = imm;
+                }
                 match guard {
                     None => self.raw::<Exit>([zero; 5], 0).next = Next::End,
                     Some((predicate, negated)) => {

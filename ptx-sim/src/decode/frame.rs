@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::builder::{Builder, Class, Draft, Next, Place};
 use super::flow::{Block, graph};
+use crate::ops::check::CheckExit;
 use crate::ops::control::{BranchIndexed, Exit, Join, NO_JOIN};
 use crate::ops::{Op, select};
 
@@ -124,6 +125,9 @@ impl Builder<'_> {
         if self.drafts.last().is_none_or(|d| !matches!(d.next, Next::End | Next::Jump(_)))
             || self.labels.values().any(|&at| at == self.drafts.len())
         {
+            if self.checked {
+                self.raw::<CheckExit>([Place::Raw(0); 5], 0);
+            }
             self.raw::<Exit>([Place::Raw(0); 5], 0).next = Next::End;
         }
         let blocks = graph(&self.drafts, &self.labels)?;

@@ -2,15 +2,17 @@
 
 use super::builder::{Builder, Class, Place};
 use super::modifiers::Modifiers;
+use crate::check::Access;
 use crate::ops::access::{E8, E16, E32, E64, Element, Load, LoadParam, SlowAccess, Store};
 use crate::ops::atom::{Action, Atomic};
+use crate::ops::check::{CheckAccess, CheckFence};
 use crate::ops::control::{Fence, Nop};
 use crate::ops::memory::{CopyAsync, Generic, Global, Local, LocalWide, ParamWide, Shared, SharedWide};
 use crate::ops::{Handler, Level, convert, memory, select};
 use crate::ptx::ast::{Operand, Space, Type};
 
 /// Cache and eviction hints: they change nothing that a program can see.
-const HINTS: [&str; 22] = [
+const HINTS: [&str; 21] = [
     "nc",
     "ca",
     "cg",
@@ -32,7 +34,6 @@ const HINTS: [&str; 22] = [
     "L2::256B",
     "L2::cache_hint",
     "weak",
-    "volatile",
 ];
 
 /// Scopes of ordered accesses: the simulator orders all of them for the whole machine.
@@ -40,7 +41,7 @@ const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
 
 /// The address space of an access with the width of its address registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Target {
+pub(super) enum Target {
     Global,
     Shared,
     SharedWide,
@@ -157,10 +158,14 @@ impl Builder<'_> {
             }
             ("cp", operands) if modifiers.take("async") => self.copy_async(modifiers, operands)?,
             ("membar" | "fence", []) => {
-                modifiers.ignore(&[
-                    "gl", "cta", "cluster", "gpu", "sys", "sc", "acq_rel", "acquire", "release", "proxy",
-                    "alias", "async",
-                ]);
+                // A fence of the block's scope orders nothing between blocks.
+                let narrow = modifiers.take("cta");
+                modifiers
+                    .ignore(&["gl", "cluster", "gpu", "sys", "sc", "acq_rel", "acquire", "release", "proxy"]);
+                modifiers.ignore(&["alias", "async"]);
+                if self.checked && !narrow {
+                    self.raw::<CheckFence>([Place::Raw(0); 5], 0);
+                }
                 self.raw::<Fence>([Place::Raw(0); 5], 0);
             }
             _ => return Ok(false),
@@ -202,6 +207,34 @@ impl Builder<'_> {
         }
     }
 
+    /// In checked code, puts a check before the access that the next op makes.
+    pub(super) fn check_access(
+        &mut self,
+        target: Target,
+        base: Place,
+        offset: i32,
+        bytes: u32,
+        access: Access,
+        lanes: u32,
+    ) {
+        if !self.checked {
+            return;
+        }
+        let level = Level::Base;
+        let run = match target {
+            Target::Global => select::<CheckAccess<Global>>(level),
+            Target::Shared => select::<CheckAccess<Shared>>(level),
+            Target::SharedWide => select::<CheckAccess<SharedWide>>(level),
+            Target::Local => select::<CheckAccess<Local>>(level),
+            Target::LocalWide => select::<CheckAccess<LocalWide>>(level),
+            Target::Generic => select::<CheckAccess<Generic>>(level),
+            Target::Param => select::<CheckAccess<ParamWide>>(level),
+        };
+        let extra = [bytes, offset as u32, access as u32, lanes];
+        let fields = [Place::Raw(0), base, Place::Raw(0), Place::Raw(0), Place::Raw(0)];
+        self.push(run, fields, 0).extra = extra.map(|n| (Place::Raw(n), false)).to_vec();
+    }
+
     /// Splits an offset that does not fit an op's immediate.
     fn immediate(&mut self, target: Target, base: Place, offset: i64) -> (Place, i32) {
         if let Ok(small) = i32::try_from(offset) {
@@ -227,7 +260,14 @@ impl Builder<'_> {
         modifiers.ignore(&SCOPES);
         let acquire = modifiers.take("acquire");
         let release = modifiers.take("release");
-        modifiers.ignore(&["relaxed", "mmio"]);
+        let relaxed = modifiers.take("relaxed") | modifiers.take("volatile") | modifiers.take("mmio");
+        let access = match (store, release, acquire || relaxed) {
+            (false, _, false) => Access::Load,
+            (false, _, true) => Access::OrderedLoad,
+            (true, true, _) => Access::ReleaseStore,
+            (true, false, true) => Access::RelaxedStore,
+            (true, false, false) => Access::Store,
+        };
         let count = modifiers.find(|part| match part {
             "v2" => Some(2),
             "v4" => Some(4),
@@ -271,6 +311,7 @@ impl Builder<'_> {
         }
         // With fewer values than registers the unused fields are raw zeros, which no variant touches.
         let defs = if store { 0 } else { [0b1, 0b101, 0, 0b11101][list.len() - 1] };
+        self.check_access(target, base, imm, ty.bytes() * list.len() as u32, access, u32::MAX);
         if matches!(target, Target::Global | Target::Shared) {
             let bytes = ty.bytes();
             let run = match target {
@@ -377,7 +418,9 @@ impl Builder<'_> {
         address: &Operand,
         rest: &[Operand],
     ) -> Result<(), String> {
-        modifiers.ignore(&["relaxed", "acquire", "release", "acq_rel", "async"]);
+        let release = modifiers.take("release") | modifiers.take("acq_rel");
+        let access = if release { Access::ReleaseAtomic } else { Access::RelaxedAtomic };
+        modifiers.ignore(&["relaxed", "acquire", "async"]);
         modifiers.ignore(&SCOPES);
         let target = modifiers.find(space);
         let action = modifiers.find(|part| match part {
@@ -436,6 +479,7 @@ impl Builder<'_> {
             _ => return Err("atomics work on global and shared memory".into()),
         };
         let defs = u8::from(unwanted == 0);
+        self.check_access(target, base, offset, ty.bytes(), access, u32::MAX);
         let fields = [out, base, b, c, Place::Raw(offset as u32)];
         self.push(run, fields, defs).imm = action as i32 | unwanted;
         Ok(())
@@ -476,6 +520,9 @@ impl Builder<'_> {
         let (to, to_offset) = self.immediate(target, to, to_offset);
         let (_, from, from_offset) = self.address(Some(Target::Global), from)?;
         let (from, from_offset) = self.immediate(Target::Global, from, from_offset);
+        // The first check runs the second in its step, and that the copy.
+        self.check_access(Target::Global, from, from_offset, *bytes as u32, Access::Load, u32::MAX);
+        self.check_access(target, to, to_offset, *bytes as u32, Access::Store, u32::MAX);
         let fields = [Place::Raw(to_offset as u32), to, from, read, Place::Raw(from_offset as u32)];
         let run = match target {
             Target::Shared => select::<CopyAsync<Shared>>(Level::Base),

@@ -33,10 +33,16 @@ pub(crate) type Error = (u32, String);
 /// Bytes of local memory a thread may have (the hardware's limit).
 const MAX_LOCAL: u64 = 512 << 10;
 
-/// Decodes one entry. `level` picks the compiled variant of each op.
-pub(crate) fn decode(ast: &ModuleAst, function: &Function, level: Level) -> Result<Code, Error> {
+/// Decodes one entry. `level` picks the compiled variant of each op; `checked` puts check ops before accesses.
+pub(crate) fn decode(
+    ast: &ModuleAst,
+    function: &Function,
+    level: Level,
+    checked: bool,
+) -> Result<Code, Error> {
     let body = resolve(function)?;
     let mut builder = Builder::new(ast, function, &body, level);
+    builder.checked = checked;
     let mut shared = 0u64;
     for variable in shared_variables(ast, function) {
         let at = align_up(shared, variable.align);

@@ -1,7 +1,9 @@
 //! `mma.sync` and `ldmatrix`.
 
 use super::builder::{Builder, Class, Place};
+use super::memory::Target;
 use super::modifiers::Modifiers;
+use crate::check::Access;
 use crate::ops::memory::{Shared, SharedWide};
 use crate::ops::mma::{LoadMatrix, MmaBytes, MmaHalves};
 use crate::ops::{Level, select};
@@ -116,6 +118,10 @@ impl Builder<'_> {
             (true, 2) => select::<LoadMatrix<SharedWide, 2>>(level),
             (true, _) => select::<LoadMatrix<SharedWide, 4>>(level),
         };
+        let target = if wide { Target::SharedWide } else { Target::Shared };
+        // Eight lanes a matrix supply the addresses of its rows.
+        let lanes = if list.len() == 4 { u32::MAX } else { (1 << (8 * list.len())) - 1 };
+        self.check_access(target, base, offset, 16, Access::Load, lanes);
         let fields =
             [Place::Raw(0), base, Place::Raw(offset as u32), Place::Raw(transposed.into()), Place::Raw(0)];
         self.push(run, fields, 0).extra = extra;

@@ -2,7 +2,7 @@
 
 use super::builder::{Builder, Class, Place};
 use super::modifiers::Modifiers;
-use crate::ops::control::{Barrier, BarrierResult, Nop, Trap, Yield};
+use crate::ops::control::{Barrier, BarrierResult, GridWait, Nop, Trap, Yield};
 use crate::ops::warp_wide as w;
 use crate::ptx::ast::{Operand, Type};
 
@@ -70,8 +70,12 @@ impl Builder<'_> {
             }
             ("bar" | "barrier", operands) => self.barrier(modifiers, operands)?,
             ("griddepcontrol", []) => {
-                modifiers.ignore(&["launch_dependents", "wait"]);
-                self.raw::<Nop>([zero; 5], 0);
+                if modifiers.take("wait") {
+                    self.raw::<GridWait>([zero; 5], 0);
+                } else {
+                    modifiers.ignore(&["launch_dependents"]);
+                    self.raw::<Nop>([zero; 5], 0);
+                }
             }
             ("nanosleep", [_]) => {
                 modifiers.ignore(&["u32"]);

@@ -1,7 +1,10 @@
 //! One block: its warps, their memory, its barriers.
 
+use std::cell::RefCell;
+
 use super::Launch;
 use super::warp::{Arrival, BarrierRequest, BlockContext, Pending, State, Warp};
+use crate::check::{BlockChecker, LaunchCheck};
 use crate::decode::{Fill, Special};
 use crate::fault::{Fault, FaultKind};
 use crate::ops::Op;
@@ -50,6 +53,7 @@ pub(crate) struct Runner<'a> {
     shared: *mut u8,
     local_each: usize,
     pub(crate) executed: u64,
+    checker: Option<Box<BlockChecker<'a>>>,
 }
 
 fn lines(bytes: usize) -> usize {
@@ -58,7 +62,11 @@ fn lines(bytes: usize) -> usize {
 
 impl<'a> Runner<'a> {
     /// Prepares frames for all warps of a block in `arena`.
-    pub(crate) fn new(launch: &'a Launch<'a>, mut arena: Arena) -> Runner<'a> {
+    pub(crate) fn new(
+        launch: &'a Launch<'a>,
+        mut arena: Arena,
+        check: Option<&'a RefCell<LaunchCheck<'a>>>,
+    ) -> Runner<'a> {
         let code = launch.code;
         let warps = launch.warps as usize;
         let frame = lines(code.frame_bytes);
@@ -77,7 +85,18 @@ impl<'a> Runner<'a> {
             local_each: 64 * local,
             executed: 0,
             arena,
+            checker: check.map(|check| {
+                let checker = BlockChecker::new(
+                    check,
+                    &launch.slots,
+                    launch.warps,
+                    launch.shared_bytes,
+                    code.local_bytes,
+                );
+                Box::new(checker)
+            }),
         };
+        let checker = runner.checker.as_deref_mut().map_or(std::ptr::null_mut(), |checker| &raw mut *checker);
         let context = BlockContext {
             shared: runner.shared,
             shared_bytes: launch.shared_bytes,
@@ -89,6 +108,7 @@ impl<'a> Runner<'a> {
             symbols: launch.symbols.as_ptr(),
             extra: code.extra.as_ptr(),
             reductions: &raw const *runner.reductions,
+            checker: checker.cast(),
             local_bytes: code.local_bytes,
             started: launch.started,
         };
@@ -98,6 +118,7 @@ impl<'a> Runner<'a> {
                 mask: 0,
                 saved: 0,
                 exited: 0,
+                waited: 0,
                 carry: 0,
                 block: context,
                 local: at(warps * frame + index as usize * local),
@@ -184,11 +205,15 @@ impl<'a> Runner<'a> {
             }
         }
         self.barriers = [Barrier::default(); 16];
+        if let Some(checker) = &mut self.checker {
+            checker.begin(number);
+        }
         for warp in &mut self.warps {
             let threads = self.launch.threads - 32 * warp.index;
             warp.mask = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
             // Threads that do not exist count as gone.
             warp.exited = !warp.mask;
+            warp.waited = 0;
             warp.stack.clear();
             warp.pc = code.ops.as_ptr();
             warp.state = State::Ready;
@@ -222,7 +247,7 @@ impl<'a> Runner<'a> {
             self.launch.spend(executed).map_err(|kind| self.fault_at(index, self.warps[index].pc, kind))?;
             match self.warps[index].state {
                 State::Ready => {}
-                State::Barrier => self.arrive(index),
+                State::Barrier => self.arrive(index)?,
                 State::Done => self.leave(),
                 State::Faulted => return Err(self.fault(index)),
             }
@@ -231,6 +256,9 @@ impl<'a> Runner<'a> {
             return Ok(Progress::More);
         }
         if self.warps.iter().all(|warp| warp.state == State::Done) {
+            if let Some(checker) = &mut self.checker {
+                checker.finish();
+            }
             return Ok(Progress::Done);
         }
         Err(self.deadlock())
@@ -240,8 +268,17 @@ impl<'a> Runner<'a> {
         self.warps.iter().filter(|warp| warp.state != State::Done).count() as u32
     }
 
-    fn arrive(&mut self, index: usize) {
+    fn arrive(&mut self, index: usize) -> Result<(), Box<Fault>> {
         let request = self.warps[index].request;
+        let id = request.id as usize;
+        if let Some(checker) = &mut self.checker {
+            // `pc` is where the warp would go on: the barrier stands before it.
+            let at = self.warps[index].pc.wrapping_sub(1);
+            let waits = request.arrival != Arrival::Arrive;
+            if let Err(finding) = checker.arrive(index, id, at as usize, waits) {
+                return Err(self.fault_at(index, at, finding.kind));
+            }
+        }
         let lanes = !self.warps[index].exited;
         let barrier = &mut self.barriers[request.id as usize];
         if barrier.arrived == 0 {
@@ -259,7 +296,8 @@ impl<'a> Runner<'a> {
                 barrier.count += request.predicate.count_ones();
             }
         }
-        self.release(request.id as usize);
+        self.release(id);
+        Ok(())
     }
 
     /// Lets the waiting warps of a barrier go when all have arrived.
@@ -271,6 +309,9 @@ impl<'a> Runner<'a> {
             return;
         }
         self.reductions[id] = u32::from(barrier.any) | u32::from(barrier.all) << 1 | barrier.count << 2;
+        if let Some(checker) = &mut self.checker {
+            checker.complete(id, barrier.waiting);
+        }
         for (index, warp) in self.warps.iter_mut().enumerate() {
             if barrier.waiting >> index & 1 != 0 {
                 warp.state = State::Ready;

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use block::{Arena, Progress, Runner};
 
+use crate::check::LaunchCheck;
 use crate::decode::Code;
 use crate::fault::{Fault, FaultKind};
 use crate::memory::{Memory, Slots};
@@ -72,6 +73,38 @@ pub struct Checks(u32);
 impl Checks {
     /// Only what always runs: bounds, alignment, use after free, converged warp operations.
     pub const NONE: Checks = Checks(0);
+    /// Reads of memory that nobody gave a value: shared, local, and, where [`Memory::track_values`] was called before,
+    /// global.
+    pub const UNINITIALISED: Checks = Checks(1);
+    /// Shared-memory races between warps, judged by barriers.
+    pub const RACE: Checks = Checks(2);
+    /// Warps of a block that meet at a barrier by different instructions.
+    pub const BARRIER: Checks = Checks(4);
+    /// Accesses of different blocks to one place that nothing orders.
+    pub const BLOCK: Checks = Checks(8);
+    /// Stores through read-only arguments, reads of outputs before they are written.
+    pub const ACCESS: Checks = Checks(16);
+    /// Dependent launches that do not wait, or not in time.
+    pub const DEPENDENCY: Checks = Checks(32);
+    /// All of them.
+    pub const ALL: Checks = Checks(63);
+
+    /// These and `others`.
+    #[must_use]
+    pub const fn with(self, others: Checks) -> Checks {
+        Checks(self.0 | others.0)
+    }
+
+    /// These without `others`.
+    #[must_use]
+    pub const fn without(self, others: Checks) -> Checks {
+        Checks(self.0 & !others.0)
+    }
+
+    /// Whether all of `others` are among these.
+    pub const fn has(self, others: Checks) -> bool {
+        self.0 & others.0 == others.0
+    }
 }
 
 /// How to run launches.
@@ -176,7 +209,12 @@ pub fn run(memory: &Memory, launch: &LaunchConfig<'_>, options: &ExecOptions) ->
     if launch.cooperative && blocks * u64::from(warps) * 32 > MAX_RESIDENT {
         return Err(refuse(format!("{blocks} blocks of {threads} threads cannot all be resident at once")));
     }
-    let code = &launch.kernel.code;
+    let checked = options.checks != Checks::NONE;
+    let code = if checked {
+        launch.kernel.checked_code().map_err(|error| refuse(error.to_string()))?
+    } else {
+        &launch.kernel.code
+    };
     let symbols = memory
         .module_symbols(&launch.kernel.variables, launch.device)
         .map_err(|error| refuse(error.to_string()))?;
@@ -199,23 +237,35 @@ pub fn run(memory: &Memory, launch: &LaunchConfig<'_>, options: &ExecOptions) ->
         executed: AtomicU64::new(0),
     };
     let workers = (options.threads.max(1) as u64).min(blocks);
-    if launch.cooperative {
+    if !checked {
+        // What it stores is not followed, so nothing can be said about values any more.
+        memory.assume_values();
+    }
+    if checked {
+        let mut history = memory.history();
+        let check = RefCell::new(LaunchCheck::new(options.checks, &mut history, launch, &job.slots));
+        if launch.cooperative {
+            resident(&job, &shared, 0, 1, Some(&check));
+        } else {
+            work(&job, &shared, Some(&check));
+        }
+    } else if launch.cooperative {
         // Real threads: blocks wait for each other, so each of these must make progress.
         std::thread::scope(|scope| {
             for worker in 1..workers {
                 let (job, shared) = (&job, &shared);
-                scope.spawn(move || resident(job, shared, worker, workers));
+                scope.spawn(move || resident(job, shared, worker, workers, None));
             }
-            resident(&job, &shared, 0, workers);
+            resident(&job, &shared, 0, workers, None);
         });
     } else if workers == 1 {
-        work(&job, &shared);
+        work(&job, &shared, None);
     } else {
         rayon::in_place_scope(|scope| {
             for _ in 1..workers {
-                scope.spawn(|_| work(&job, &shared));
+                scope.spawn(|_| work(&job, &shared, None));
             }
-            work(&job, &shared);
+            work(&job, &shared, None);
         });
     }
     match shared.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -225,9 +275,9 @@ pub fn run(memory: &Memory, launch: &LaunchConfig<'_>, options: &ExecOptions) ->
 }
 
 /// Takes blocks until there are none left.
-fn work(job: &Launch<'_>, shared: &Shared) {
+fn work<'a>(job: &'a Launch<'a>, shared: &Shared, check: Option<&'a RefCell<LaunchCheck<'a>>>) {
     let arena = ARENA.with(|arena| std::mem::take(&mut *arena.borrow_mut()));
-    let mut runner = Runner::new(job, arena);
+    let mut runner = Runner::new(job, arena, check);
     loop {
         let block = shared.next.fetch_add(1, Ordering::Relaxed);
         if block >= shared.blocks || block > shared.last.load(Ordering::Relaxed) {
@@ -244,11 +294,17 @@ fn work(job: &Launch<'_>, shared: &Shared) {
 }
 
 /// Runs every `workers`-th block from `worker` on, all of them resident, turn by turn.
-fn resident(job: &Launch<'_>, shared: &Shared, worker: u64, workers: u64) {
+fn resident<'a>(
+    job: &'a Launch<'a>,
+    shared: &Shared,
+    worker: u64,
+    workers: u64,
+    check: Option<&'a RefCell<LaunchCheck<'a>>>,
+) {
     let mut runners: Vec<(u64, Runner<'_>)> = (worker..shared.blocks)
         .step_by(workers as usize)
         .map(|block| {
-            let mut runner = Runner::new(job, Vec::new());
+            let mut runner = Runner::new(job, Vec::new(), check);
             runner.begin(block);
             (block, runner)
         })

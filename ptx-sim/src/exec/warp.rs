@@ -75,6 +75,8 @@ pub(crate) struct BlockContext {
     pub(crate) extra: *const u32,
     /// Result of the last reduction at each barrier: bits 0 any, 1 all, and the count above.
     pub(crate) reductions: *const [u32; 16],
+    /// The block's checker, in launches with checks.
+    pub(crate) checker: *mut (),
     /// Bytes of local memory a thread has.
     pub(crate) local_bytes: u32,
     pub(crate) started: std::time::Instant,
@@ -90,6 +92,8 @@ pub(crate) struct Warp {
     pub(crate) saved: u32,
     /// Lanes whose threads left the kernel.
     pub(crate) exited: u32,
+    /// Lanes that executed `griddepcontrol.wait`.
+    pub(crate) waited: u32,
     /// Each lane's carry flag.
     pub(crate) carry: u32,
     pub(crate) block: BlockContext,

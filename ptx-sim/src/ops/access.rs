@@ -84,20 +84,24 @@ unsafe fn shape<S: Space>(warp: &Warp, op: &Op, bytes: u64) -> Shape<S::Addr> {
     let Some(region) = S::region(warp, first) else { return Shape::Other };
     let at = first.wrapping_sub(region.start);
     let step = addresses[1].wide().wrapping_sub(addresses[0].wide());
-    if step == bytes || step == 0 {
-        let mut differ = S::Addr::ZERO;
-        for (i, address) in addresses.iter().enumerate() {
-            // Zero where the address is as expected: what it lacks to the expected one.
-            differ = differ.or(address.below(addresses[0].plus(step * i as u64).wide()));
-        }
-        if differ.wide() == 0 {
-            let count = if step == 0 { 1 } else { 32 };
-            if at & (bytes - 1) != 0 || at >= region.size || region.size - at < count * bytes {
-                return Shape::Other;
-            }
-            let place = region.base.wrapping_add(at as usize);
-            return if step == 0 { Shape::Uniform(place) } else { Shape::Contiguous(place) };
-        }
+    // Zero where every address is as expected: what it lacks to the expected one.
+    let lacks = |stride: u64| {
+        let pairs = addresses.iter().enumerate();
+        pairs.fold(S::Addr::ZERO, |all, (i, address)| {
+            all.or(address.below(addresses[0].plus(stride * i as u64).wide()))
+        })
+    };
+    let fits = |count: u64| at & (bytes - 1) == 0 && at < region.size && region.size - at >= count * bytes;
+    // The strides are constants here, so that the compiler makes vectors of the expected addresses.
+    if step == bytes && lacks(bytes).wide() == 0 {
+        return if fits(32) {
+            Shape::Contiguous(region.base.wrapping_add(at as usize))
+        } else {
+            Shape::Other
+        };
+    }
+    if step == 0 && lacks(0).wide() == 0 {
+        return if fits(1) { Shape::Uniform(region.base.wrapping_add(at as usize)) } else { Shape::Other };
     }
     if region.size < bytes {
         return Shape::Other;

@@ -201,6 +201,8 @@ pub(crate) struct ExitIf;
 pub(crate) struct Trap;
 /// Nothing.
 pub(crate) struct Nop;
+/// `griddepcontrol.wait`: launches run one after the other, so there is nothing to wait for; the checkers note it.
+pub(crate) struct GridWait;
 /// Lets the block's other warps go first.
 pub(crate) struct Yield;
 /// A memory fence.
@@ -245,6 +247,16 @@ impl Handle for Nop {
 
     #[inline(always)]
     unsafe fn run<I: Isa>(_warp: &mut Warp, op: &Op) -> *const Op {
+        op.next()
+    }
+}
+
+impl Handle for GridWait {
+    const HOT: bool = false;
+
+    #[inline(always)]
+    unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
+        warp.waited |= warp.mask;
         op.next()
     }
 }

@@ -78,6 +78,18 @@ pub(crate) trait Space {
     fn region(warp: &Warp, first: u64) -> Option<Region>;
     /// Where one lane's access goes.
     fn lane(warp: &Warp, lane: u32, address: u64, bytes: u32) -> Result<*mut u8, Bad>;
+    /// Which memory an address is of, and its offset there (for global memory the address itself).
+    fn window(address: u64) -> (Window, u64);
+}
+
+/// Which memory an address is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub(crate) enum Window {
+    Global,
+    Shared,
+    Local,
+    Param,
 }
 
 fn within(base: *mut u8, size: u64, offset: u64, bytes: u32) -> Option<*mut u8> {
@@ -130,6 +142,10 @@ impl Space for Global {
         within(slot.base, slot.size, address & OFFSET, bytes)
             .ok_or_else(|| Bad::Outside(slot.size, Some(slot.name().to_string())))
     }
+
+    fn window(address: u64) -> (Window, u64) {
+        (Window::Global, address)
+    }
 }
 
 fn shared_region(warp: &Warp) -> Option<Region> {
@@ -142,7 +158,7 @@ fn local_of(warp: &Warp, lane: u32) -> (*mut u8, u64) {
 }
 
 macro_rules! small_space {
-    ($name:ident, $text:literal, $reg:ty, |$warp:ident, $lane:ident| $place:expr, $region:expr) => {
+    ($name:ident, $text:literal, $window:ident, $reg:ty, |$warp:ident, $lane:ident| $place:expr, $region:expr) => {
         impl Space for $name {
             const NAME: &'static str = $text;
             type Addr = $reg;
@@ -156,6 +172,10 @@ macro_rules! small_space {
                 let (base, size): (*mut u8, u64) = $place;
                 within(base, size, address, bytes).ok_or(Bad::Outside(size, None))
             }
+
+            fn window(address: u64) -> (Window, u64) {
+                (Window::$window, address)
+            }
         }
     };
 }
@@ -163,6 +183,7 @@ macro_rules! small_space {
 small_space!(
     Shared,
     "shared",
+    Shared,
     u32,
     |warp, _lane| (warp.block.shared, warp.block.shared_bytes.into()),
     shared_region(warp)
@@ -170,21 +191,23 @@ small_space!(
 small_space!(
     SharedWide,
     "shared",
+    Shared,
     u64,
     |warp, _lane| (warp.block.shared, warp.block.shared_bytes.into()),
     shared_region(warp)
 );
-small_space!(Local, "local", u32, |warp, lane| local_of(warp, lane), {
+small_space!(Local, "local", Local, u32, |warp, lane| local_of(warp, lane), {
     let _ = warp;
     None
 });
-small_space!(LocalWide, "local", u64, |warp, lane| local_of(warp, lane), {
+small_space!(LocalWide, "local", Local, u64, |warp, lane| local_of(warp, lane), {
     let _ = warp;
     None
 });
 small_space!(
     ParamWide,
     "parameter",
+    Param,
     u64,
     |warp, _lane| (warp.block.params.cast_mut(), warp.block.param_bytes.into()),
     {
@@ -214,6 +237,18 @@ impl Space for Generic {
             }
         }
         Global::lane(warp, lane, address, bytes)
+    }
+
+    fn window(address: u64) -> (Window, u64) {
+        for (start, window) in
+            [(window::SHARED, Window::Shared), (window::LOCAL, Window::Local), (window::PARAM, Window::Param)]
+        {
+            let offset = address.wrapping_sub(start);
+            if offset < window::SIZE {
+                return (window, offset);
+            }
+        }
+        (Window::Global, address)
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod lanes;
 pub(crate) mod access;
 pub(crate) mod atom;
 pub(crate) mod bits;
+pub(crate) mod check;
 pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod float;

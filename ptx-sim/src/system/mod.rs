@@ -187,8 +187,12 @@ impl System {
         self.settings().exec
     }
 
-    /// Sets how kernels are run from here on: threads, checks, budget.
+    /// Sets how kernels are run from here on: threads, checks, budget. For reads of global memory that has no value to be
+    /// found, this must come before the allocations.
     pub fn set_exec_options(&self, options: ExecOptions) {
+        if options.checks.has(crate::Checks::UNINITIALISED) {
+            self.memory.track_values();
+        }
         self.settings().exec = options;
     }
 
