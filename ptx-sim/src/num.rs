@@ -241,6 +241,23 @@ pub(crate) fn mul_f32(a: f32, b: f32, round: Round) -> f32 {
     pair_to_f32(f64::from(a) * f64::from(b), 0.0, round)
 }
 
+/// `a / b` rounded to f32 in a direction.
+pub(crate) fn div_f32(a: f32, b: f32, round: Round) -> f32 {
+    let (a, b) = (f64::from(a), f64::from(b));
+    let quotient = a / b;
+    // What the quotient lacks; the remainder is exact (a rounded quotient's always is, short of underflow).
+    let rest = (-quotient).mul_add(b, a) / b;
+    pair_to_f32(quotient, if rest.is_finite() { rest } else { 0.0 }, round)
+}
+
+/// The square root of `a` rounded to f32 in a direction.
+pub(crate) fn sqrt_f32(a: f32, round: Round) -> f32 {
+    let a = f64::from(a);
+    let root = a.sqrt();
+    let rest = (-root).mul_add(root, a);
+    pair_to_f32(root, if rest.is_finite() { rest } else { 0.0 }, round)
+}
+
 /// An integer rounded to f32 in a direction.
 pub(crate) fn int_to_f32(value: i128, round: Round) -> f32 {
     let nearest = value as f32;
@@ -352,6 +369,14 @@ mod tests {
         assert_eq!(add_f32(-f32::MAX, -f32::MAX, Round::Up), -f32::MAX);
         assert_eq!(add_f32(1.0, -1.0, Round::Down).to_bits(), (-0.0f32).to_bits());
         assert_eq!(add_f32(1.0, -1.0, Round::Up).to_bits(), 0);
+        assert_eq!(div_f32(1.0, 3.0, Round::Down), 0.333_333_3);
+        assert_eq!(div_f32(1.0, 3.0, Round::Up), 0.333_333_34);
+        assert_eq!(div_f32(-1.0, 3.0, Round::Zero), -0.333_333_3);
+        assert_eq!(div_f32(6.0, 3.0, Round::Up), 2.0);
+        assert_eq!(div_f32(f32::MAX, tiny, Round::Zero), f32::MAX);
+        assert_eq!(sqrt_f32(3.0, Round::Up), 1.732_050_9);
+        assert_eq!(sqrt_f32(3.0, Round::Zero), 1.732_050_8);
+        assert_eq!(sqrt_f32(9.0, Round::Up), 3.0);
         assert_eq!(mul_f32(tiny, 0.5, Round::Up), tiny);
         assert_eq!(mul_f32(-tiny, 0.5, Round::Up).to_bits(), (-0.0f32).to_bits());
         assert_eq!(mul_f32(-tiny, 0.5, Round::Down), -tiny);

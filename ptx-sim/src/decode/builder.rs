@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::module::{Param, lay_out};
 use crate::ops::{Handle, Handler, Level, control, select};
 use crate::ptx::ast::{Function, LabelId, ModuleAst, Operand, RegId, Space, Type};
-use crate::ptx::resolve::Body;
+use crate::ptx::resolve::{Body, Item};
 
 use super::frame::Special;
 
@@ -44,6 +44,10 @@ pub(crate) enum Place {
     ConstPred(bool),
     /// A special register.
     Special(Special),
+    /// The 32-bit value at this byte of the parameters.
+    Param32(u32),
+    /// The 64-bit value at this byte of the parameters.
+    Param64(u32),
 }
 
 /// How an op goes on.
@@ -108,6 +112,25 @@ pub(crate) struct Builder<'a> {
     pub(crate) params: (Vec<Param>, u32),
     /// Whether ops are under a guard at the moment.
     pub(crate) guarded: bool,
+    /// What registers are mere copies of.
+    pub(crate) replaced: Vec<Option<Place>>,
+    /// How often each register of the function occurs.
+    mentions: Vec<u32>,
+}
+
+fn count(operand: &Operand, mentions: &mut [u32]) {
+    match operand {
+        Operand::Reg(register) => mentions[register.0 as usize] += 1,
+        Operand::Not(o) | Operand::Neg(o) | Operand::Address(o, _) | Operand::Offset(o, _) => {
+            count(o, mentions)
+        }
+        Operand::Vector(list) | Operand::List(list) => list.iter().for_each(|o| count(o, mentions)),
+        Operand::Pair(a, b) => {
+            count(a, mentions);
+            count(b, mentions);
+        }
+        _ => {}
+    }
 }
 
 impl<'a> Builder<'a> {
@@ -117,6 +140,13 @@ impl<'a> Builder<'a> {
         body: &'a Body,
         level: Level,
     ) -> Builder<'a> {
+        let mut mentions = vec![0; body.registers.len()];
+        for item in &body.items {
+            if let Item::Inst(inst) = item {
+                let guard = inst.guard.iter().map(|(operand, _)| operand);
+                inst.operands.iter().chain(guard).for_each(|operand| count(operand, &mut mentions));
+            }
+        }
         Builder {
             ast,
             body,
@@ -132,6 +162,8 @@ impl<'a> Builder<'a> {
             dynamic_offset: 0,
             params: lay_out(&function.params),
             guarded: false,
+            replaced: Vec::new(),
+            mentions,
         }
     }
 
@@ -216,6 +248,15 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Whether a register occurs more than once in the function: a destination that does not is never read.
+    pub(crate) fn mentioned_elsewhere(&self, operand: &Operand) -> bool {
+        match operand {
+            Operand::Reg(register) => self.mentions.get(register.0 as usize).is_none_or(|&n| n > 1),
+            Operand::Sink => false,
+            _ => true,
+        }
+    }
+
     /// The class of a destination register.
     pub(crate) fn class(&self, operand: &Operand) -> Result<Class, String> {
         match operand {
@@ -232,6 +273,11 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Where a register's value is: in it, or in what it is a copy of.
+    fn place_of(&self, register: RegId) -> Place {
+        self.replaced.get(register.0 as usize).copied().flatten().unwrap_or(Place::Register(register.0))
+    }
+
     /// A source of type `ty`.
     pub(crate) fn src(&mut self, operand: &Operand, ty: Type) -> Result<Place, String> {
         let class = Class::of(ty)?;
@@ -239,27 +285,11 @@ impl<'a> Builder<'a> {
             return self.predicate(operand);
         }
         match operand {
-            Operand::Reg(register) if self.class_of(*register)? == class => Ok(Place::Register(register.0)),
+            Operand::Reg(register) if self.class_of(*register)? == class => Ok(self.place_of(*register)),
             Operand::Reg(_) => Err("an operand's register has another size than the operation".into()),
-            Operand::Int(value) => Ok(match class {
-                Class::W64 => Place::Const64(match ty {
-                    Type::F64 => (*value as i64 as f64).to_bits(),
-                    _ => *value,
-                }),
-                _ => Place::Const32(match ty {
-                    Type::F32 => (*value as i64 as f32).to_bits(),
-                    _ if ty.bits() <= 16 => *value as u32 & 0xffff,
-                    _ => *value as u32,
-                }),
-            }),
-            Operand::F32(bits) => Ok(match ty {
-                Type::F64 => Place::Const64(f64::from(f32::from_bits(*bits)).to_bits()),
-                _ => Place::Const32(*bits),
-            }),
-            Operand::F64(bits) => Ok(match ty {
-                Type::F32 => Place::Const32((f64::from_bits(*bits) as f32).to_bits()),
-                _ => Place::Const64(*bits),
-            }),
+            Operand::Int(_) | Operand::F32(_) | Operand::F64(_) => {
+                constant(operand, ty).ok_or_else(|| "a constant of this type is not supported".into())
+            }
             Operand::Special(name) => self.special(name, class),
             Operand::Name(_) | Operand::Local(_) | Operand::Offset(..) => self.symbol_value(operand, class),
             other => Err(format!("{} is no source of this operation", describe(other))),
@@ -393,6 +423,27 @@ impl<'a> Builder<'a> {
             Class::Pred => Err(format!("{name} is no predicate")),
         }
     }
+}
+
+/// A constant operand of type `ty`.
+pub(crate) fn constant(operand: &Operand, ty: Type) -> Option<Place> {
+    let wide = Class::of(ty) == Ok(Class::W64);
+    Some(match operand {
+        Operand::Int(value) if wide => Place::Const64(match ty {
+            Type::F64 => (*value as i64 as f64).to_bits(),
+            _ => *value,
+        }),
+        Operand::Int(value) => Place::Const32(match ty {
+            Type::F32 => (*value as i64 as f32).to_bits(),
+            _ if ty.bits() <= 16 => *value as u32 & 0xffff,
+            _ => *value as u32,
+        }),
+        Operand::F32(bits) if wide => Place::Const64(f64::from(f32::from_bits(*bits)).to_bits()),
+        Operand::F32(bits) => Place::Const32(*bits),
+        Operand::F64(bits) if wide => Place::Const64(*bits),
+        Operand::F64(bits) if ty == Type::F32 => Place::Const32((f64::from_bits(*bits) as f32).to_bits()),
+        _ => return None,
+    })
 }
 
 /// An operand in words, for messages.

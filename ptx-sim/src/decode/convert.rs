@@ -392,6 +392,12 @@ impl Builder<'_> {
                 self.push(run, [value, x, zero, zero, zero], 1);
                 self.op::<half::F64ToF16>(out, &[value]);
             }
+            // Integers of 32 bits are exact in f64.
+            Type::Bf16 if round == Round::Nearest && !wide => {
+                let value = self.temp(Class::W64);
+                self.push(run, [value, x, zero, zero, zero], 1);
+                self.op::<half::F64ToBf16>(out, &[value]);
+            }
             _ => return Err("this conversion is not supported".into()),
         }
         Ok(())

@@ -82,6 +82,8 @@ impl Builder<'_> {
                 ("add" | "sub", true) => select::<f::AddF32Rounded>(level),
                 ("mul", true) => select::<f::MulF32Rounded>(level),
                 ("fma" | "mad", true) => select::<f::FmaF32Rounded>(level),
+                ("div" | "rcp", true) => select::<f::DivF32Rounded>(level),
+                ("sqrt", true) => select::<f::SqrtF32Rounded>(level),
                 _ => return Err("only rounding to nearest (.rn) is supported".into()),
             }
         } else {
@@ -106,6 +108,9 @@ impl Builder<'_> {
         let mut fields = [Place::Raw(0); 5];
         for (field, operand) in fields[1..].iter_mut().zip(&operands[1..]) {
             *field = self.src(operand, ty)?;
+        }
+        if base == "rcp" && round != Round::Nearest {
+            (fields[1], fields[2]) = (Place::Const32(1.0f32.to_bits()), fields[1]);
         }
         if base == "sub" && round != Round::Nearest {
             let negated = self.temp(Class::W32);

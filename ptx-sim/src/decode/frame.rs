@@ -74,6 +74,10 @@ pub(crate) enum Fill {
     Mask(u32),
     /// A special register.
     Special(Special),
+    /// The 32-bit value at this byte of the parameters, in every lane.
+    Param32(u32),
+    /// The 64-bit value at this byte of the parameters, in every lane.
+    Param64(u32),
 }
 
 /// A decoded kernel.
@@ -378,6 +382,8 @@ impl Frame {
             Place::Const64(value) => (256, Fill::Wide(value)),
             Place::ConstPred(value) => (4, Fill::Mask(if value { u32::MAX } else { 0 })),
             Place::Special(special) => (128, Fill::Special(special)),
+            Place::Param32(at) => (128, Fill::Param32(at)),
+            Place::Param64(at) => (256, Fill::Param64(at)),
         };
         if let Some(&at) = self.known.get(&place) {
             return at;

@@ -57,10 +57,8 @@ impl Builder<'_> {
                 (false, true) => select::<h::FmaOne<Bf16>>(level),
                 (true, true) => select::<h::FmaTwo<Bf16>>(level),
             },
-            ("neg", _) if two => select::<h::Neg16x2>(level),
-            ("neg", _) => select::<h::Neg16>(level),
-            (_, _) if two => select::<h::Abs16x2>(level),
-            _ => select::<h::Abs16>(level),
+            ("neg", _) => pick!(level, two, bf; h::Neg),
+            _ => pick!(level, two, bf; h::Abs),
         };
         let sources = match base {
             "fma" => 3,
@@ -73,6 +71,9 @@ impl Builder<'_> {
         let mut fields = [Place::Raw(0); 5];
         for (field, operand) in fields[1..].iter_mut().zip(&operands[1..]) {
             *field = self.src(operand, ty)?;
+        }
+        if sources == 1 {
+            fields[2] = fields[1]; // read and not used
         }
         let d = self.dst(&operands[0], ty)?;
         fields[0] = if saturate || relu { self.temp(Class::W32) } else { d };

@@ -76,7 +76,6 @@ impl Builder<'_> {
         }
         let Some(width) = width(ty) else { return Ok(false) };
         let (level, signed) = (self.level, ty.signed());
-        let bits = |w: u32| if w == 64 { Type::B64 } else { Type::B32 };
         match (base, operands) {
             ("add" | "sub" | "addc" | "subc", [d, x, y])
                 if modifiers.has("cc") || matches!(base, "addc" | "subc") =>
@@ -271,18 +270,6 @@ impl Builder<'_> {
                 };
                 self.simple(run, ty, d, &[(x, ty), (y, ty), (z, ty)])?;
             }
-            ("slct", [d, x, y, z]) => {
-                let _ = modifiers.ty()?;
-                let by = modifiers.ty()?;
-                let run = match (width, by) {
-                    (Width::W64, Type::S32) => select::<m::Slct64>(level),
-                    (Width::W32, Type::S32) => select::<m::Slct32>(level),
-                    (Width::W32, Type::F32) => select::<m::SlctF32>(level),
-                    _ => return Ok(false),
-                };
-                self.simple(run, bits(ty.bits()), d, &[(x, ty), (y, ty), (z, by)])?;
-                return Ok(true);
-            }
             _ => return Ok(false),
         }
         let _ = modifiers.ty()?;
@@ -307,10 +294,15 @@ impl Builder<'_> {
             return Err("multiply-add with carry is not supported".into());
         }
         if base.ends_with("24") {
-            if !low || width != Width::W32 {
-                return Err("only .lo of 32 bits is supported".into());
+            if low == high || width != Width::W32 {
+                return Err("needs .lo or .hi, and 32 bits".into());
             }
-            let run = if signed { select::<i::Mul24LoS>(level) } else { select::<i::Mul24LoU>(level) };
+            let run = match (low, signed) {
+                (true, true) => select::<i::Mul24LoS>(level),
+                (true, false) => select::<i::Mul24LoU>(level),
+                (false, true) => select::<i::Mul24HiS>(level),
+                (false, false) => select::<i::Mul24HiU>(level),
+            };
             if !add {
                 return self.simple(run, ty, d, &typed);
             }
@@ -339,6 +331,9 @@ impl Builder<'_> {
                 typed[2].1 = out;
             }
             return self.simple(run, out, d, &typed);
+        }
+        if add && high && ty == Type::S32 && modifiers.take("sat") {
+            return self.simple(select::<i::MadHiSatS32>(level), ty, d, &typed);
         }
         let run = match (low, high, add) {
             (true, _, false) => {

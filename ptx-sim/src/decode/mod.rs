@@ -7,6 +7,7 @@
 mod builder;
 mod control;
 mod convert;
+mod copies;
 mod float;
 mod flow;
 mod frame;
@@ -78,9 +79,11 @@ pub(crate) fn decode(
             }
         }
     }
+    builder.find_copies();
     for item in &body.items {
         match item {
             Item::Label(label) => builder.place_label(*label),
+            Item::Inst(inst) if builder.is_copy(inst) => {}
             Item::Inst(inst) => {
                 builder.line = inst.line;
                 builder.instruction(inst).map_err(|what| (inst.line, format!("{}: {what}", inst.opcode)))?;

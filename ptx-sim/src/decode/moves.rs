@@ -120,6 +120,18 @@ impl Builder<'_> {
                     self.combine(modifiers, out, paired, result, rest)?;
                 }
             }
+            ("slct", [d, x, y, z]) => {
+                let (ty, by) = (modifiers.ty()?, modifiers.ty()?);
+                let (x, y, z) = (self.src(x, ty)?, self.src(y, ty)?, self.src(z, by)?);
+                let d = self.dst(d, ty)?;
+                match (Class::of(ty)?, by) {
+                    (Class::W32, Type::S32) => self.op::<m::Slct32>(d, &[x, y, z]),
+                    (Class::W64, Type::S32) => self.op::<m::Slct64>(d, &[x, y, z]),
+                    (Class::W32, Type::F32) => self.op::<m::SlctF32>(d, &[x, y, z]),
+                    (Class::W64, Type::F32) => self.op::<m::Slct64F32>(d, &[x, y, z]),
+                    _ => return Err("selection by this type is not supported".into()),
+                };
+            }
             ("set", [d, x, y, rest @ ..]) => self.set(modifiers, d, x, y, rest)?,
             ("cvta", [d, x]) => {
                 let to = modifiers.take("to");

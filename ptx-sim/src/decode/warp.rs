@@ -117,14 +117,18 @@ impl Builder<'_> {
         };
         let (x, member) = (self.src(x, ty)?, self.src(member, Type::B32)?);
         let (b, c) = (self.src(b, Type::B32)?, self.src(c, Type::B32)?);
-        if let Some(p) = p {
+        if let Some(p) = p
+            && self.mentioned_elsewhere(p)
+        {
             let p = self.dst_class(p, Class::Pred)?;
             // Before the value, which may overwrite `b`.
             self.raw::<w::ShuffleInRange>([p, Place::Raw(0), b, c, Place::Raw(0)], 1).imm = mode as i32;
         }
         let d = self.dst(value, ty)?;
         match (mode, b, c) {
-            (2, Place::Const32(distance @ 0..32), Place::Const32(31)) => {
+            (2, Place::Const32(distance @ 0..32), Place::Const32(clamp))
+                if w::whole_butterfly(distance, clamp) =>
+            {
                 self.raw::<w::Butterfly>([d, x, Place::Raw(0), Place::Raw(0), member], 1).imm =
                     distance as i32;
             }

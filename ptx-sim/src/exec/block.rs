@@ -145,12 +145,21 @@ impl<'a> Runner<'a> {
     }
 
     fn fill(&self, warp: &Warp, offset: u32, fill: Fill) {
-        // SAFETY: the decoder's fills lie within the frame, with 128 bytes for words, 256 for wide values, 4 for masks.
+        // SAFETY: the fills lie within the frame, with 128 bytes for words, 256 for wide values, 4 for masks; the decoder
+        // checked that parameters lie within their block, and the launch that it has its size.
         unsafe {
             let place = warp.frame.add(offset as usize);
             match fill {
                 Fill::Word(value) => place.cast::<[u32; 32]>().write([value; 32]),
                 Fill::Wide(value) => place.cast::<[u64; 32]>().write([value; 32]),
+                Fill::Param32(at) => {
+                    let value = warp.block.params.add(at as usize).cast::<u32>().read_unaligned();
+                    place.cast::<[u32; 32]>().write([value; 32]);
+                }
+                Fill::Param64(at) => {
+                    let value = warp.block.params.add(at as usize).cast::<u64>().read_unaligned();
+                    place.cast::<[u64; 32]>().write([value; 32]);
+                }
                 Fill::Mask(value) => place.cast::<u32>().write(value),
                 Fill::Special(special) => {
                     place
@@ -193,14 +202,19 @@ impl<'a> Runner<'a> {
             for warp in &self.warps {
                 warp.local.write_bytes(0, self.local_each);
                 for &(offset, bytes) in &code.zeroed {
-                    warp.frame.add(offset as usize).write_bytes(0, bytes as usize);
+                    let place = warp.frame.add(offset as usize);
+                    match bytes {
+                        128 => place.cast::<[u32; 32]>().write([0; 32]),
+                        256 => place.cast::<[u64; 32]>().write([0; 32]),
+                        _ => place.cast::<u32>().write(0),
+                    }
                 }
             }
         }
         for &(offset, fill) in &code.fills {
-            if matches!(fill, Fill::Special(Special::Ctaid(_))) {
+            if let Fill::Special(Special::Ctaid(axis)) = fill {
                 for warp in &self.warps {
-                    self.fill(warp, offset, fill);
+                    self.fill(warp, offset, Fill::Word(self.block[usize::from(axis)]));
                 }
             }
         }

@@ -9,6 +9,7 @@ use super::memory::{Address, Space, resolve};
 use super::{Handle, Isa, Op};
 use crate::exec::warp::Warp;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 /// An unsigned value as it lies in memory and, zero-extended, in a lane.
 pub(crate) trait Element {
@@ -57,23 +58,38 @@ fn registers<const V: usize>(op: &Op) -> [u32; V] {
 }
 
 /// What a full warp's accesses look like.
-enum Shape<A> {
+enum Shape {
     /// Lane `i` is at `i` times the access's size from this.
     Contiguous(*mut u8),
     /// All lanes are at this.
     Uniform(*mut u8),
     /// Lane `i` is at this plus its own offset.
-    Scattered(*mut u8, [A; 32]),
+    Scattered(*mut u8),
     /// To be taken lane by lane.
     Other,
 }
 
-/// Looks at the addresses of a full warp.
+/// Nothing but zeros where each address is as many times `stride` beyond the first as its lane's number.
+#[inline(always)]
+fn lacks<A: Address>(addresses: &[A; 32], stride: u64) -> A {
+    let mut all = A::ZERO;
+    for (i, address) in addresses.iter().enumerate() {
+        all = all.or(address.below(addresses[0].plus(stride * i as u64).wide()));
+    }
+    all
+}
+
+/// Looks at the addresses of a full warp. Where they are scattered, each lane's offset goes to `places`.
 ///
 /// # Safety
 /// `op.a` must be a register of `S::Addr`.
 #[inline(always)]
-unsafe fn shape<S: Space>(warp: &Warp, op: &Op, bytes: u64) -> Shape<S::Addr> {
+unsafe fn shape<S: Space>(
+    warp: &Warp,
+    op: &Op,
+    bytes: u64,
+    places: &mut MaybeUninit<[S::Addr; 32]>,
+) -> Shape {
     if warp.mask != u32::MAX {
         return Shape::Other;
     }
@@ -84,42 +100,36 @@ unsafe fn shape<S: Space>(warp: &Warp, op: &Op, bytes: u64) -> Shape<S::Addr> {
     let Some(region) = S::region(warp, first) else { return Shape::Other };
     let at = first.wrapping_sub(region.start);
     let step = addresses[1].wide().wrapping_sub(addresses[0].wide());
-    // Zero where every address is as expected: what it lacks to the expected one.
-    let lacks = |stride: u64| {
-        let pairs = addresses.iter().enumerate();
-        pairs.fold(S::Addr::ZERO, |all, (i, address)| {
-            all.or(address.below(addresses[0].plus(stride * i as u64).wide()))
-        })
-    };
     let fits = |count: u64| at & (bytes - 1) == 0 && at < region.size && region.size - at >= count * bytes;
     // The strides are constants here, so that the compiler makes vectors of the expected addresses.
-    if step == bytes && lacks(bytes).wide() == 0 {
+    if step == bytes && lacks(addresses, bytes).wide() == 0 {
         return if fits(32) {
             Shape::Contiguous(region.base.wrapping_add(at as usize))
         } else {
             Shape::Other
         };
     }
-    if step == 0 && lacks(0).wide() == 0 {
+    if step == 0 && lacks(addresses, 0).wide() == 0 {
         return if fits(1) { Shape::Uniform(region.base.wrapping_add(at as usize)) } else { Shape::Other };
     }
     if region.size < bytes {
         return Shape::Other;
     }
     let (shift, limit) = (offset.wrapping_sub(region.start), region.size - bytes);
-    let mut places = [S::Addr::ZERO; 32];
+    let places = places.as_mut_ptr().cast::<S::Addr>();
     let (mut bits, mut bound) = (S::Addr::ZERO, S::Addr::ZERO);
-    for (place, address) in places.iter_mut().zip(addresses) {
+    for (i, address) in addresses.iter().enumerate() {
         let p = address.plus(shift);
         bits = bits.or(p);
         // A place is within the region when neither it nor what it lacks to the limit is negative.
         bound = bound.or(p.below(limit));
-        *place = p;
+        // SAFETY: one of the 32 places.
+        unsafe { places.add(i).write(p) };
     }
     if bits.or(bound).negative() || bits.wide() & (bytes - 1) != 0 {
         return Shape::Other;
     }
-    Shape::Scattered(region.base, places)
+    Shape::Scattered(region.base)
 }
 
 /// Reads `V` values at `place(lane)` for each lane into the op's registers.
@@ -186,7 +196,8 @@ impl<S: Space, E: Element, const V: usize> Handle for Load<S, E, V> {
         // SAFETY: the decoder gave the op registers of these kinds; `shape` checked bounds and alignment of what it
         // describes.
         unsafe {
-            let shape = if I::WIDE { shape::<S>(warp, op, bytes as u64) } else { Shape::Other };
+            let mut places = MaybeUninit::uninit();
+            let shape = if I::WIDE { shape::<S>(warp, op, bytes as u64, &mut places) } else { Shape::Other };
             match shape {
                 Shape::Contiguous(first) if V == 1 => {
                     let values = first.cast::<[E::Mem; 32]>();
@@ -201,8 +212,9 @@ impl<S: Space, E: Element, const V: usize> Handle for Load<S, E, V> {
                         put_all(warp, register, &[E::load(place.cast::<E::Mem>().add(v).read()); 32]);
                     }
                 }
-                Shape::Scattered(base, places) => {
-                    gather::<I, E, V>(warp, op, |lane| base.add(places[lane].wide() as usize));
+                Shape::Scattered(base) => {
+                    let places = places.as_ptr().cast::<S::Addr>();
+                    gather::<I, E, V>(warp, op, |lane| base.add((*places.add(lane)).wide() as usize));
                 }
                 Shape::Other => return load_lanes::<S, E>(warp, op, &registers::<V>(op), op.imm),
             }
@@ -255,11 +267,13 @@ impl<S: Space, E: Element, const V: usize> Handle for Store<S, E, V> {
         let bytes = size_of::<E::Mem>() * V;
         // SAFETY: as in `Load`.
         unsafe {
-            let shape = if I::WIDE { shape::<S>(warp, op, bytes as u64) } else { Shape::Other };
+            let mut places = MaybeUninit::uninit();
+            let shape = if I::WIDE { shape::<S>(warp, op, bytes as u64, &mut places) } else { Shape::Other };
             match shape {
                 Shape::Contiguous(first) => scatter::<I, E, V>(warp, op, |lane| first.add(bytes * lane)),
-                Shape::Scattered(base, places) => {
-                    scatter::<I, E, V>(warp, op, |lane| base.add(places[lane].wide() as usize));
+                Shape::Scattered(base) => {
+                    let places = places.as_ptr().cast::<S::Addr>();
+                    scatter::<I, E, V>(warp, op, |lane| base.add((*places.add(lane)).wide() as usize));
                 }
                 Shape::Uniform(_) | Shape::Other => {
                     return store_lanes::<S, E>(warp, op, &registers::<V>(op), op.imm);

@@ -3,7 +3,7 @@
 use super::lanes::{map1, map2, map3};
 use super::{Handle, Isa, Op};
 use crate::exec::warp::Warp;
-use crate::num::{NAN32, Round, add_f32, bits32, fma_f32, mul_f32};
+use crate::num::{NAN32, Round, add_f32, bits32, div_f32, fma_f32, mul_f32, sqrt_f32};
 
 /// The NaN of f64 operations that have no NaN operand.
 const NAN64: u64 = 0xfff8_0000_0000_0000;
@@ -145,6 +145,10 @@ pub(crate) struct AddF32Rounded;
 pub(crate) struct MulF32Rounded;
 /// Fused multiply-add of f32, rounded as `imm` says.
 pub(crate) struct FmaF32Rounded;
+/// Division of f32, rounded as `imm` says.
+pub(crate) struct DivF32Rounded;
+/// Square root of f32, rounded as `imm` says.
+pub(crate) struct SqrtF32Rounded;
 /// `testp.f32`: which property `imm` asks for; all ones for true.
 pub(crate) struct TestF32;
 
@@ -168,6 +172,30 @@ impl Handle for MulF32Rounded {
         let round = direction(op.imm);
         // SAFETY: the decoder gave the op 32-bit registers.
         unsafe { map2::<I, f32, f32, u32, 8>(warp, op, |a, b| bits32(mul_f32(a, b, round))) };
+        op.next()
+    }
+}
+
+impl Handle for DivF32Rounded {
+    const HOT: bool = false;
+
+    #[inline(always)]
+    unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
+        let round = direction(op.imm);
+        // SAFETY: the decoder gave the op 32-bit registers.
+        unsafe { map2::<I, f32, f32, u32, 8>(warp, op, |a, b| bits32(div_f32(a, b, round))) };
+        op.next()
+    }
+}
+
+impl Handle for SqrtF32Rounded {
+    const HOT: bool = false;
+
+    #[inline(always)]
+    unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
+        let round = direction(op.imm);
+        // SAFETY: the decoder gave the op 32-bit registers.
+        unsafe { map1::<I, f32, u32, 8>(warp, op, |a| bits32(sqrt_f32(a, round))) };
         op.next()
     }
 }

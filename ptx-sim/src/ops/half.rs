@@ -145,6 +145,23 @@ impl Binary for MaxNan {
     }
 }
 
+/// Changed sign, or none: the operations of one operand, which have two operands for uniformity.
+pub(crate) struct Neg;
+/// The magnitude.
+pub(crate) struct Abs;
+
+impl Binary for Neg {
+    fn apply<F: Format>(a: u16, _: u16) -> u16 {
+        if F::wide(a).is_nan() { NAN16 } else { a ^ 0x8000 }
+    }
+}
+
+impl Binary for Abs {
+    fn apply<F: Format>(a: u16, _: u16) -> u16 {
+        if F::wide(a).is_nan() { NAN16 } else { a & 0x7fff }
+    }
+}
+
 /// `f` on both halves of a word.
 #[inline(always)]
 fn both(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
@@ -220,16 +237,13 @@ impl<F: Format> Handle for FmaTwo<F> {
 }
 
 lanes! {
-    Neg16(a: u32) -> u32 [1] { a ^ 0x8000 }
-    Abs16(a: u32) -> u32 [1] { a & 0x7fff }
-    Neg16x2(a: u32) -> u32 [1] { a ^ 0x8000_8000 }
-    Abs16x2(a: u32) -> u32 [1] { a & 0x7fff_7fff }
     Bf16ToF32(a: u32) -> u32 [16] { a << 16 }
     F32ToBf16(a: f32) -> u32 [16] { f32_to_bf16(a).into() }
     /// Two conversions packed: `a` to the upper half, `b` to the lower.
     F32ToBf16x2(a: f32, b: f32) -> u32 [1] { u32::from(f32_to_bf16(a)) << 16 | u32::from(f32_to_bf16(b)) }
     F32ToF16Rz(a: f32) -> u32 [1] { f64_to_f16(a.into(), Round::Zero).into() }
     F32ToBf16Rz(a: f32) -> u32 [1] { f64_to_bf16(a.into(), Round::Zero).into() }
+    F64ToBf16(a: f64) -> u32 [1] { f64_to_bf16(a, Round::Nearest).into() }
     F64ToF16(a: f64) -> u32 [1] { f64_to_f16(a, Round::Nearest).into() }
 }
 

@@ -55,6 +55,9 @@ lanes! {
     MadWideS16(a: u32, b: u32, c: u32) -> u32 [1] { mad_u32(s16(a) as u32, s16(b) as u32, c) }
     Mul24LoU(a: u32, b: u32) -> u32 [1] { (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff) }
     Mul24LoS(a: i32, b: i32) -> u32 [1] { ((a << 8) >> 8).wrapping_mul((b << 8) >> 8) as u32 }
+    Mul24HiU(a: u32, b: u32) -> u32 [1] { ((u64::from(a & 0xff_ffff) * u64::from(b & 0xff_ffff)) >> 16) as u32 }
+    Mul24HiS(a: i32, b: i32) -> u32 [1] { ((i64::from((a << 8) >> 8) * i64::from((b << 8) >> 8)) >> 16) as u32 }
+    MadHiSatS32(a: i32, b: i32, c: i32) -> i32 [1] { (((i64::from(a) * i64::from(b)) >> 32) as i32).saturating_add(c) }
     DivU32(a: u32, b: u32) -> u32 [8] { div_u32(a, b) }
     DivS32(a: u32, b: u32) -> u32 [8] { div_s32(a, b) }
     RemU32(a: u32, b: u32) -> u32 [8] { a.wrapping_sub(div_u32(a, b).wrapping_mul(b)) }

@@ -19,6 +19,7 @@ lanes! {
     Slct64(a: u64, b: u64, c: i32) -> u64 [1] { if c >= 0 { a } else { b } }
     /// Picks `a` where `c`, as a float, is not negative (−0 and NaN: the PTX ISA picks `a` for −0 and `b` for NaN).
     SlctF32(a: u32, b: u32, c: f32) -> u32 [1] { if c >= 0.0 { a } else { b } }
+    Slct64F32(a: u64, b: u64, c: f32) -> u64 [1] { if c >= 0.0 { a } else { b } }
 }
 
 /// Byte `imm` of each lane.

@@ -104,6 +104,12 @@ fn sources(mode: i32, b: &[u32; 32], c: &[u32; 32]) -> ([u32; 32], [u32; 32]) {
     (source, fine)
 }
 
+/// Whether a butterfly by `distance` with the segments of `clamp` has every lane's partner in range.
+pub(crate) fn whole_butterfly(distance: u32, clamp: u32) -> bool {
+    let (source, _) = sources(2, &[distance; 32], &[clamp; 32]);
+    (0..32u32).all(|lane| source[lane as usize] == lane ^ distance)
+}
+
 impl Handle for Shuffle {
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
@@ -119,7 +125,7 @@ impl Handle for Shuffle {
     }
 }
 
-/// A butterfly over the whole warp by the constant distance `imm`, the common case.
+/// A butterfly by the constant distance `imm` with all partners in range, the common case.
 pub(crate) struct Butterfly;
 
 impl Handle for Butterfly {
