@@ -2,8 +2,8 @@
 
 /// How a tensor's elements are stored.
 ///
-/// All types that ggml numbers are named here, those bitwalk cannot run included, so that a file that
-/// holds one can be listed and refused by name. Types are grouped in *blocks* along a row: a block of
+/// All types that ggml numbers are named here, and those of safetensors, those bitwalk cannot run included, so that a
+/// file that holds one can be listed and refused by name. Types are grouped in *blocks* along a row: a block of
 /// [`block_len`](Self::block_len) elements takes [`block_bytes`](Self::block_bytes) bytes, and a row is a
 /// whole number of blocks. Plain element types are blocks of one.
 ///
@@ -43,12 +43,19 @@ pub enum DType {
     Tq1_0,
     Tq2_0,
     Mxfp4,
+    /// An 8-bit float, [`F8E4M3`](crate::device::F8E4M3); safetensors only.
+    F8_E4M3,
+    /// Bytes; safetensors only, where they mostly hold packed elements of 4 bits.
+    U8,
 }
 
 /// (type, ggml's number, name, elements a block, bytes a block)
 type Row = (DType, u32, &'static str, u32, u32);
 
-const TABLE: [Row; 32] = [
+/// In place of ggml's number where it gives none.
+const NOT_GGML: u32 = u32::MAX;
+
+const TABLE: [Row; 34] = [
     (DType::F32, 0, "F32", 1, 4),
     (DType::F16, 1, "F16", 1, 2),
     (DType::Bf16, 30, "BF16", 1, 2),
@@ -81,6 +88,8 @@ const TABLE: [Row; 32] = [
     (DType::Tq1_0, 34, "TQ1_0", 256, 54),
     (DType::Tq2_0, 35, "TQ2_0", 256, 66),
     (DType::Mxfp4, 39, "MXFP4", 32, 17),
+    (DType::F8_E4M3, NOT_GGML, "F8_E4M3", 1, 1),
+    (DType::U8, NOT_GGML, "U8", 1, 1),
 ];
 
 impl DType {
@@ -91,12 +100,12 @@ impl DType {
 
     /// The type that ggml gives this number, if it gives it to one.
     pub fn from_ggml(number: u32) -> Option<DType> {
-        TABLE.iter().find(|row| row.1 == number).map(|row| row.0)
+        TABLE.iter().find(|row| row.1 == number && number != NOT_GGML).map(|row| row.0)
     }
 
-    /// ggml's number for this type.
-    pub fn ggml(self) -> u32 {
-        self.row().1
+    /// ggml's number for this type, if it gives it one.
+    pub fn ggml(self) -> Option<u32> {
+        Some(self.row().1).filter(|&number| number != NOT_GGML)
     }
 
     /// The name by which model files and tools know it, such as `Q4_1`.
@@ -142,7 +151,7 @@ mod tests {
     fn the_table_is_in_the_order_of_the_enum() {
         for (i, row) in TABLE.iter().enumerate() {
             assert_eq!(row.0 as usize, i, "{}", row.2);
-            assert_eq!(DType::from_ggml(row.1), Some(row.0));
+            assert_eq!(DType::from_ggml(row.1), row.0.ggml().map(|_| row.0));
             assert_eq!(row.0.name().to_ascii_lowercase(), format!("{:?}", row.0).to_ascii_lowercase());
         }
         assert_eq!(DType::from_ggml(250), None);

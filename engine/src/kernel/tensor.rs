@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use crate::device::RawBuffer;
 
-/// One plane of a weight format: an array with a fixed number of bytes a block.
+/// One plane of a weight format: an array with a fixed number of bytes a block, or a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlaneDecl {
     /// Name of the plane, as kernels call it.
@@ -16,9 +16,19 @@ pub struct PlaneDecl {
     pub c_type: &'static str,
     /// Bytes for each block of [`TensorFormat::block`] weights.
     pub block_bytes: u64,
+    /// Bytes for each row, in planes that hold one element a row; 0 in all others.
+    pub row_bytes: u64,
 }
 
-/// The formats in which weights stay on the device. All planes are row-major, `[rows, cols / block]` blocks.
+impl PlaneDecl {
+    /// Bytes of the plane of a matrix of `rows` rows of `blocks` blocks.
+    pub const fn bytes(&self, rows: u64, blocks: u64) -> u64 {
+        rows.saturating_mul(blocks.saturating_mul(self.block_bytes).saturating_add(self.row_bytes))
+    }
+}
+
+/// The formats in which weights stay on the device. All planes are row-major, `[rows, cols / block]` blocks, but for those
+/// with one element a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TensorFormat {
     /// IEEE single.
@@ -33,21 +43,30 @@ pub enum TensorFormat {
     Q4_0,
     /// 32 weights: `qs` as Q4_0, `dm` 2 × f16; `w = d·q + m`.
     Q4_1,
+    /// 16 weights: `qs` 8 bytes (byte j: element 2j low, 2j + 1 high) of e2m1 (bit 3 the sign), `scales` 1 × e4m3; and a
+    /// `global` f32 for each row, so that matrices with scales of their own can be stacked; `w = (e2m1·e4m3)·global`, of
+    /// which the first product is exact in f32.
+    NVFP4,
 }
 
 const fn plane(name: &'static str, c_type: &'static str, block_bytes: u64) -> PlaneDecl {
-    PlaneDecl { name, c_type, block_bytes }
+    PlaneDecl { name, c_type, block_bytes, row_bytes: 0 }
+}
+
+const fn row_plane(name: &'static str, c_type: &'static str, row_bytes: u64) -> PlaneDecl {
+    PlaneDecl { name, c_type, block_bytes: 0, row_bytes }
 }
 
 impl TensorFormat {
     /// Every format.
-    pub const ALL: [TensorFormat; 6] = [
+    pub const ALL: [TensorFormat; 7] = [
         TensorFormat::F32,
         TensorFormat::F16,
         TensorFormat::BF16,
         TensorFormat::Q8_0,
         TensorFormat::Q4_0,
         TensorFormat::Q4_1,
+        TensorFormat::NVFP4,
     ];
 
     /// The format's planes.
@@ -59,6 +78,15 @@ impl TensorFormat {
             TensorFormat::Q8_0 => const { &[plane("qs", "int8_t", 32), plane("d", "uint16_t", 2)] },
             TensorFormat::Q4_0 => const { &[plane("qs", "uint8_t", 16), plane("d", "uint16_t", 2)] },
             TensorFormat::Q4_1 => const { &[plane("qs", "uint8_t", 16), plane("dm", "uint16_t", 4)] },
+            TensorFormat::NVFP4 => {
+                const {
+                    &[
+                        plane("qs", "uint8_t", 8),
+                        plane("scales", "uint8_t", 1),
+                        row_plane("global", "float", 4),
+                    ]
+                }
+            }
         }
     }
 
@@ -67,34 +95,36 @@ impl TensorFormat {
         match self {
             TensorFormat::F32 | TensorFormat::F16 | TensorFormat::BF16 => 1,
             TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 => 32,
+            TensorFormat::NVFP4 => 16,
         }
     }
 
-    /// What the number of columns must be a multiple of: kernels load 16 bytes at a time.
+    /// What the number of columns must be a multiple of: kernels load 16 bytes at a time (8 of NVFP4).
     pub const fn column_multiple(self) -> u64 {
         match self {
             TensorFormat::F32 | TensorFormat::F16 | TensorFormat::BF16 => 8,
             TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 => 32,
+            TensorFormat::NVFP4 => 16,
         }
     }
 
     /// Whether inner products of the `i16` program are taken in integers.
     pub const fn is_integer(self) -> bool {
-        self.block() > 1
+        matches!(self, TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1)
     }
 
     /// Bytes of all planes of a `[rows, cols]` matrix.
     pub const fn bytes(self, rows: u64, cols: u64) -> u64 {
         let planes = self.planes();
-        let (mut sum, mut i) = (0, 0);
+        let (mut sum, mut i) = (0u64, 0);
         while i < planes.len() {
-            sum += planes[i].block_bytes;
+            sum = sum.saturating_add(planes[i].bytes(rows, cols / self.block()));
             i += 1;
         }
-        rows.saturating_mul(cols / self.block()).saturating_mul(sum)
+        sum
     }
 
-    /// The name that GGUF tools print.
+    /// The name that model files and tools print.
     pub const fn name(self) -> &'static str {
         match self {
             TensorFormat::F32 => "F32",
@@ -103,6 +133,7 @@ impl TensorFormat {
             TensorFormat::Q8_0 => "Q8_0",
             TensorFormat::Q4_0 => "Q4_0",
             TensorFormat::Q4_1 => "Q4_1",
+            TensorFormat::NVFP4 => "NVFP4",
         }
     }
 }
@@ -130,7 +161,7 @@ macro_rules! formats {
         }
     )*};
 }
-formats!(F32 F16 BF16 Q8_0 Q4_0 Q4_1);
+formats!(F32 F16 BF16 Q8_0 Q4_0 Q4_1 NVFP4);
 
 /// A weight matrix whose format is known at run time.
 #[derive(Debug, Clone)]
@@ -158,7 +189,7 @@ impl RawTensor {
             return Err(format!("{} planes given, {format} has {}", planes.len(), decls.len()));
         }
         for (decl, buffer) in decls.iter().zip(planes) {
-            let wanted = rows.saturating_mul(cols / format.block()).saturating_mul(decl.block_bytes);
+            let wanted = decl.bytes(rows, cols / format.block());
             if (buffer.bytes() as u64) < wanted {
                 return Err(format!("plane {} holds {} bytes, not {wanted}", decl.name, buffer.bytes()));
             }

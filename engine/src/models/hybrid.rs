@@ -170,6 +170,10 @@ fn embed_row(weight: &RawTensor, cache: &Cache, x: &Buffer<f32>) -> Result<Launc
                     Some(w) => embed::$kernel(&w, tokens, position, x, cols, vocab),
                     None => unreachable!("the format has just been matched"),
                 },)*
+                format => {
+                    let reason = format!("no kernel reads an embedding of {format}");
+                    Err(LaunchError { kernel: "embed", argument: "w", reason })
+                }
             }
         };
     }

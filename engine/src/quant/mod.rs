@@ -11,6 +11,7 @@
 mod blocks;
 mod encode;
 mod k_blocks;
+mod nvfp4;
 mod planes;
 
 use rayon::prelude::*;
@@ -18,6 +19,7 @@ use rayon::prelude::*;
 use crate::format::DType;
 
 pub use encode::quantise;
+pub use nvfp4::{E2M1, NVFP4_BLOCK, dequantise_nvfp4, global_of_divisor, global_of_multiplier};
 pub use planes::{plane_block_bytes, split};
 
 /// A type without the operation asked for, or slices whose lengths do not fit each other.

@@ -72,7 +72,7 @@ impl GgufWriter {
     /// Adds a tensor of row-major `shape` (rows first) with `data` in the layout of `dtype`.
     ///
     /// # Panics
-    /// If `data` has not the size that shape and type imply.
+    /// If `data` has not the size that shape and type imply, or the type is none of ggml's.
     pub fn tensor(&mut self, name: &str, shape: &[u64], dtype: DType, data: &[u8]) {
         let (cols, outer) = shape.split_last().map_or((1, &[][..]), |(cols, outer)| (*cols, outer));
         let bytes = dtype.row_bytes(cols).expect("rows are whole blocks") * outer.iter().product::<u64>();
@@ -82,7 +82,7 @@ impl GgufWriter {
         for extent in shape.iter().rev() {
             self.table.extend(extent.to_le_bytes());
         }
-        self.table.extend(dtype.ggml().to_le_bytes());
+        self.table.extend(dtype.ggml().expect("a type of ggml's").to_le_bytes());
         self.table.extend((self.data.len() as u64).to_le_bytes());
         self.data.extend(data);
         pad(&mut self.data);

@@ -3,7 +3,9 @@
 use half::{bf16, f16};
 
 use super::random::Random;
+use crate::device::F8E4M3;
 use crate::kernel::{Fill, HostTensor, TensorFormat};
+use crate::quant::E2M1;
 
 /// The planes of a `[rows, cols]` matrix and its values by the format's definition. Weights have standard deviation
 /// `fill`, 1/√cols without one; every bit pattern of the quantised integers occurs.
@@ -48,6 +50,7 @@ pub(super) fn random(
         TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 => {
             blocks(format, count / 32, deviation, random, &mut values)
         }
+        TensorFormat::NVFP4 => nvfp4(rows, cols, deviation, random, &mut values),
     };
     Ok((planes, HostTensor { rows: rows as usize, cols: cols as usize, values }))
 }
@@ -99,6 +102,33 @@ fn blocks(
     vec![quants, scales]
 }
 
+/// Any codes; block scales of one to two times 2⁰ … 2³, of either sign; a global scale a row.
+fn nvfp4(rows: u64, cols: u64, deviation: f64, random: Random, values: &mut Vec<f32>) -> Vec<Vec<u8>> {
+    let (mut qs, mut scales, mut globals) = (Vec::new(), Vec::new(), Vec::new());
+    // The root of the mean square of e2m1's values, and of these block scales.
+    let square = |values: &[f32]| {
+        (values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+    };
+    let scale_codes: Vec<u8> = (0x38..0x58).collect();
+    let scale_values: Vec<f32> = scale_codes.iter().map(|&code| F8E4M3(code).to_f32()).collect();
+    let unit = square(&E2M1) * square(&scale_values);
+    for row in 0..rows {
+        let spread = 0.75 + 0.5 * random.uniform(row << 32);
+        let global = (spread * deviation / unit) as f32;
+        globals.extend(global.to_le_bytes());
+        for block in 0..cols / 16 {
+            let word = |i: u64| random.bits((row << 32) + 2 * block + 1 + i);
+            let bytes = word(0).to_le_bytes();
+            let scale = scale_codes[(word(1) % 32) as usize] | (word(1) >> 8) as u8 & 0x80;
+            qs.extend(bytes);
+            scales.push(scale);
+            let codes = bytes.iter().flat_map(|byte| [byte & 15, byte >> 4]);
+            values.extend(codes.map(|code| E2M1[code as usize] * F8E4M3(scale).to_f32() * global));
+        }
+    }
+    vec![qs, scales, globals]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +171,26 @@ mod tests {
             // 320 weights of variance 1/64 (13/12 of that for blocks of random scale, plus 1/12 for Q4_1's means).
             assert!((0.6..1.8).contains(&(square * 64.0)), "{format}: {}", square * 64.0);
         }
+    }
+
+    #[test]
+    fn nvfp4_planes_mean_what_the_format_says() {
+        let (rows, cols) = (40, 64);
+        let (planes, host) = random(TensorFormat::NVFP4, rows, cols, None, Random::new(&["NVFP4"])).unwrap();
+        for (plane, decl) in planes.iter().zip(TensorFormat::NVFP4.planes()) {
+            assert_eq!(plane.len() as u64, decl.bytes(rows, cols / 16), "{}", decl.name);
+        }
+        let mut row = vec![0f32; cols as usize];
+        for r in 0..rows as usize {
+            let global = f32::from_le_bytes(planes[2][4 * r..][..4].try_into().unwrap());
+            quant::dequantise_nvfp4(&planes[0][32 * r..][..32], &planes[1][4 * r..][..4], global, &mut row)
+                .unwrap();
+            assert_eq!(host.row(r), row);
+        }
+        let square = host.values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>();
+        // Variance 1/64, times 1 + 1/48 for the rows' spread.
+        let variance = square / host.values.len() as f64 * 64.0;
+        assert!((0.8..1.25).contains(&variance), "{variance}");
     }
 
     #[test]
