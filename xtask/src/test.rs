@@ -39,10 +39,11 @@ const fn network(name: &'static str, command: &'static [&'static str]) -> Step {
 const SMOLLM2: &str = "smollm2";
 
 /// Cheapest first, so that the commonest mistakes show soonest.
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     step("formatting", &["fmt", "--all", "--check"]),
     step("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     step("unit, UI and documentation tests", &["test", "--workspace", "--no-fail-fast"]),
+    step("fixture is what its recipe makes", &["xtask", "fixture", "--check"]),
     network("PTX is what its sources compile to", &["xtask", "ptx", "--check"]),
     step("gates", &["xtask", "gate", "--device", "sim"]),
     step("teeth", &["xtask", "gate", "--teeth", "--device", "sim"]),
