@@ -55,7 +55,6 @@ fn what_cannot_be_read_is_one_line_and_exit_code_1() {
 
 #[test]
 fn wrong_usage_is_exit_code_2() {
-    assert_eq!(inspect(&[]).status.code(), Some(2));
     assert_eq!(inspect(&["--yaml", FIXTURE]).status.code(), Some(2));
 }
 

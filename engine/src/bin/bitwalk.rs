@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::Usage;
 use commands::interrupt::{self, Interrupted};
+use commands::{Usage, tell};
 
 /// An LLM decode engine for NVIDIA GPUs
 #[derive(Debug, Parser)]
@@ -55,7 +55,9 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<Interrupted>() => ExitCode::from(interrupt::EXIT),
         Err(error) => {
-            eprintln!("bitwalk: {error:#}");
+            // What reads a file or writes one says which; only standard output goes without a word.
+            let place = if error.is::<io::Error>() { "writing to standard output: " } else { "" };
+            tell(format_args!("bitwalk: {place}{error:#}"));
             if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

@@ -89,6 +89,11 @@ impl Tokenizer {
         self.vocabulary.len()
     }
 
+    /// Bytes of the longest token: no text of `n` tokens has more than `n` times as many.
+    pub fn longest(&self) -> usize {
+        self.vocabulary.longest()
+    }
+
     /// The token that the model expects in front of every text, if it expects one.
     pub fn bos(&self) -> Option<u32> {
         self.bos

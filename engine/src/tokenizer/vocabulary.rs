@@ -177,6 +177,11 @@ impl Vocabulary {
         Some(&self.bytes[self.starts[id as usize] as usize..end as usize])
     }
 
+    /// Bytes of the longest token.
+    pub(super) fn longest(&self) -> usize {
+        self.starts.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
+    }
+
     /// The tokens that are found in text as they are written.
     pub(super) fn special(&self) -> impl Iterator<Item = u32> {
         let kinds = (0..).zip(&self.kinds);

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use bitwalk::decode::GraphDecodeState;
 use bitwalk::format::TensorSource;
 use bitwalk::tokenizer::Message;
@@ -11,6 +11,7 @@ use serde_json::json;
 use super::generate::{DecodeArgs, reply};
 use super::interrupt::{self, Interrupted, interrupted, waiting};
 use super::model::{ModelArgs, SamplingArgs, prime};
+use super::tell;
 
 /// Arguments of `bitwalk chat`.
 #[derive(Debug, clap::Args)]
@@ -30,7 +31,7 @@ pub struct Args {
     decode: DecodeArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Print each reply as one line of JSON
+    /// Print each reply, or why there is none, as one line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -62,7 +63,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut cached: Vec<u32> = Vec::new();
     let asks = io::stdin().is_terminal();
     if asks {
-        eprintln!("/clear begins anew, /exit or Ctrl-D ends");
+        tell("/clear begins anew, /exit or Ctrl-D ends");
     }
     loop {
         let Some(line) = line(asks)? else { return Ok(()) };
@@ -79,10 +80,15 @@ pub fn run(args: &Args) -> Result<()> {
         // At least one token must be run, so that there are logits to go on from.
         let kept = cached.iter().zip(&ids).take_while(|(a, b)| a == b).count().min(ids.len() - 1);
         if ids.len() >= capacity {
-            eprintln!(
+            let words = format!(
                 "the conversation has {} tokens, and there is room for {capacity}: /clear begins anew",
                 ids.len()
             );
+            if args.json {
+                writeln!(io::stdout(), "{}", json!({ "error": words }))?;
+            } else {
+                tell(format_args!("bitwalk: {words}"));
+            }
             messages.pop();
             continue;
         }
@@ -124,12 +130,12 @@ pub fn run(args: &Args) -> Result<()> {
 /// The next line; `None` at the end.
 fn line(asks: bool) -> Result<Option<String>> {
     if asks {
-        eprint!("> ");
+        let _ = write!(io::stderr(), "> ");
     }
     let mut line = String::new();
-    let read = waiting(|| io::stdin().lock().read_line(&mut line))?;
+    let read = waiting(|| io::stdin().lock().read_line(&mut line)).context("reading standard input")?;
     if read == 0 && asks {
-        eprintln!();
+        tell("");
     }
     Ok((read > 0).then_some(line))
 }

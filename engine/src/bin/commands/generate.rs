@@ -1,6 +1,7 @@
 //! `bitwalk generate`: a prompt's continuation, streamed.
 
-use std::io::{self, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,13 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bitwalk::decode::{Finish, GraphDecodeState, Produced, Production, Session};
 use bitwalk::device::DeviceKind;
+use bitwalk::format::TensorSource;
 use bitwalk::generate::TextModel;
 use bitwalk::tokenizer::TextStream;
 use serde_json::json;
 
 use super::interrupt::{self, Interrupted, interrupted};
 use super::model::{Loaded, ModelArgs, SamplingArgs, prime};
-use super::usage;
+use super::{tell, usage};
 
 /// Arguments of `bitwalk generate`.
 #[derive(Debug, clap::Args)]
@@ -132,43 +134,71 @@ pub fn reply(
 }
 
 impl Args {
-    fn text(&self) -> Result<String> {
-        if let Some(text) = &self.prompt {
-            return Ok(text.clone());
+    /// Wrong usage where no prompt can come from anywhere.
+    fn check(&self) -> Result<()> {
+        if self.prompt.is_none() && self.prompt_file.is_none() && io::stdin().is_terminal() {
+            let words = "no prompt: give --prompt, --prompt-file or text on standard input";
+            return Err(usage(words.to_owned()));
         }
-        let mut text = match &self.prompt_file {
-            Some(path) => {
-                std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?
-            }
-            None if io::stdin().is_terminal() => {
-                let words = "no prompt: give --prompt, --prompt-file or text on standard input";
-                return Err(usage(words.to_owned()));
-            }
-            None => io::read_to_string(io::stdin()).context("reading the prompt from standard input")?,
-        };
-        // The line end that `echo` and editors add is not meant for the model.
-        if text.ends_with('\n') {
-            text.pop();
-        }
-        Ok(text)
+        Ok(())
     }
+
+    /// The prompt, which may have `most` bytes.
+    fn text(&self, most: u64) -> Result<String> {
+        let (text, place) = match (&self.prompt, &self.prompt_file) {
+            (Some(text), _) => (text.clone(), "--prompt".to_owned()),
+            (None, Some(path)) => {
+                let reading = || format!("reading {}", path.display());
+                let file = File::open(path).with_context(reading)?;
+                (read_to(file, most).with_context(reading)?, path.display().to_string())
+            }
+            (None, None) => {
+                let text = read_to(io::stdin().lock(), most);
+                (text.context("reading the prompt from standard input")?, "standard input".to_owned())
+            }
+        };
+        if text.len() as u64 > most {
+            bail!("{place}: a prompt of more than {most} bytes cannot fit the model's context: shorten it");
+        }
+        // The line end that `echo` and editors add is not meant for the model.
+        let whole = if self.prompt.is_some() { &text[..] } else { text.strip_suffix('\n').unwrap_or(&text) };
+        Ok(whole.to_owned())
+    }
+}
+
+/// Reads text, and no more than a byte past `most`.
+fn read_to(from: impl Read, most: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    from.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        // Cut anywhere; it is not used.
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+}
+
+/// Bytes past which no prompt fits a context of so many tokens, with room for white space that a template takes off.
+fn longest_prompt(text: &TextModel, context: u32) -> u64 {
+    (2 * u64::from(context) * text.tokenizer.longest() as u64).max(1 << 16)
 }
 
 /// Reads the prompt, streams the reply.
 pub fn run(args: &Args) -> Result<()> {
     let sampling = args.sampling.sampling()?;
-    let prompt = args.text()?;
+    args.check()?;
     interrupt::install()?;
-    let loaded = args.model.load()?;
-    let text = loaded.text()?;
-    let ids = text.prompt(&prompt, args.raw)?;
+    // All that can be wrong with the prompt is said before a device is opened and weights are loaded.
+    let file = args.model.open()?;
+    let context = file.config()?.context;
+    let text = TextModel::from_metadata(file.metadata())?;
+    let ids = text.prompt(&args.text(longest_prompt(&text, context))?, args.raw)?;
     if ids.is_empty() {
         bail!("the prompt is empty");
     }
-    let context = loaded.model.config().context as usize;
-    if ids.len() > context {
+    if ids.len() > context as usize {
         bail!("the prompt has {} tokens, and the model's context is {context}: shorten it", ids.len());
     }
+    let loaded = args.model.load_file(file)?;
     let mut session = loaded.session(ids.len().saturating_add(args.max_tokens))?;
     session.set_sampling(sampling.as_ref())?;
     let primed = prime(&mut session, &ids)?;
@@ -209,26 +239,24 @@ fn stats(
     reply: &Reply,
 ) {
     let (seconds, counters) = (primed.as_secs_f64(), graphs.counters());
-    eprintln!(
-        "load: {:.2} s, {} MB on the device",
-        loaded.load.as_secs_f64(),
-        loaded.engine.device().bytes_in_use() / 1_000_000
-    );
-    eprintln!("prompt: {prompt} tokens in {seconds:.3} s, {:.1} tok/s", prompt as f64 / seconds);
+    let memory = loaded.engine.device().bytes_in_use() / 1_000_000;
+    tell(format_args!("load: {:.2} s, {memory} MB on the device", loaded.load.as_secs_f64()));
+    let pace = prompt as f64 / seconds;
+    tell(format_args!("prompt: {prompt} tokens in {seconds:.3} s, {pace:.1} tok/s"));
     let produced = &reply.produced;
     let pace =
         walk_ms(reply).map_or(String::new(), |ms| format!(", {ms:.3} ms/token, {:.1} tok/s", 1e3 / ms));
-    eprintln!(
+    tell(format_args!(
         "reply: {} tokens, {} walks in {:.3} s{pace}; ended by {}",
         produced.ids.len(),
         produced.walks,
         reply.time.as_secs_f64(),
         reply.finish()
-    );
-    eprintln!(
+    ));
+    tell(format_args!(
         "{mode}: {} captures, {} replays, {} synchronisations",
         counters.captures, counters.replays, produced.synchronisations
-    );
+    ));
 }
 
 impl Args {

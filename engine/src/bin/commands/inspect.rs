@@ -9,11 +9,14 @@ use bitwalk::format::gguf::{GgufFile, Metadata, Value};
 use bitwalk::format::{DType, TensorInfo, TensorSource};
 use serde_json::json;
 
+use super::model::default_model;
+
 /// Arguments of `bitwalk inspect`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A GGUF file; of a split one, any part
-    file: PathBuf,
+    /// A GGUF file; of a split one, any part; without it, the one that `cargo xtask model smollm2` fetched
+    #[arg(env = "BITWALK_MODEL")]
+    file: Option<PathBuf>,
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -21,7 +24,10 @@ pub struct Args {
 
 /// Prints the tables or the JSON object.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let file = GgufFile::open(&args.file)?;
+    let file = match &args.file {
+        Some(path) => GgufFile::open(path)?,
+        None => GgufFile::open(&default_model()?)?,
+    };
     let summary = Summary::new(&file);
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
@@ -187,7 +193,7 @@ impl<'a> Summary<'a> {
             "tensors": tensors,
             "metadata": metadata,
         });
-        serde_json::to_writer_pretty(&mut *out, &summary)?;
+        serde_json::to_writer_pretty(&mut *out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;
         Ok(())
     }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use thiserror::Error;
 
+use super::tell;
+
 /// The exit code of a run that was interrupted: 128 + SIGINT.
 pub const EXIT: u8 = 130;
 
@@ -22,7 +24,7 @@ pub fn install() -> Result<()> {
     ctrlc::set_handler(|| {
         // While a line is awaited nothing is being written, and nobody would look at the flag.
         if WAITING.load(Ordering::SeqCst) || INTERRUPTED.swap(true, Ordering::SeqCst) {
-            eprintln!();
+            tell("");
             process::exit(i32::from(EXIT));
         }
     })

@@ -1,25 +1,22 @@
 //! `bitwalk logits`: the logits of a prompt and of the greedy steps after it, as a safetensors file.
 
 use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use bitwalk::decode::{GraphDecodeState, Session};
-use bitwalk::device::{Device, DeviceSpec};
-use bitwalk::engine::Engine;
-use bitwalk::format::gguf::GgufFile;
-use bitwalk::models::HybridModel;
-use bitwalk::options::{Activations, EngineOptions, KvType};
-use indicatif::{ProgressBar, ProgressStyle};
-use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use bitwalk::decode::{DecodeError, GraphDecodeState};
+use safetensors::tensor::{Dtype, TensorView, serialize};
+
+use super::interrupt;
+use super::model::{ModelArgs, bar};
 
 /// Arguments of `bitwalk logits`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A GGUF file
-    #[arg(long, value_name = "FILE")]
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     /// Token ids of the prompt
     #[arg(long, value_delimiter = ',', required = true)]
     ids: Vec<u32>,
@@ -35,48 +32,38 @@ pub struct Args {
     /// Decode launch by launch (the default)
     #[arg(long)]
     eager: bool,
-    /// The device: auto, cuda, cuda:N, sim or sim:N
-    #[arg(long, env = "BITWALK_DEVICE", default_value = "auto")]
-    device: DeviceSpec,
-    /// The activation program: exact or i16
-    #[arg(long, value_name = "PROGRAM", default_value_t)]
-    act: Activations,
-    /// Element type of the key/value cache: f32, f16 or fp8
-    #[arg(long, value_name = "TYPE", default_value_t)]
-    kv: KvType,
     /// Write the logits of every prompt position too: `prompt_logits` [prompt, vocab] f32
     #[arg(long)]
     all_positions: bool,
+    /// Print one JSON object instead of a line
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs the prompt and the steps, and writes the file.
 pub fn run(args: &Args) -> Result<()> {
-    let device = Device::open(args.device)?;
-    let options = EngineOptions { activations: args.act, kv: args.kv, ..EngineOptions::default() };
-    let program = options.program();
-    eprintln!("device {}; program {program}", device.opened_because());
-    let engine = Arc::new(Engine::new(device, options)?);
-    let file = GgufFile::open(&args.model)?;
-    let loading = bar(0, "loading");
-    let model = HybridModel::load(&engine, &file, &mut |done, total| {
-        loading.set_length(total);
-        loading.set_position(done);
-    });
-    loading.finish_and_clear();
-    let model = Arc::new(model?);
-
-    let positions = args.ids.len() + args.steps;
-    let capacity = u32::try_from(positions).context("prompt and steps")?;
-    let mut session = Session::new(&engine, &model, capacity)?;
+    interrupt::install()?;
+    let loaded = args.model.load()?;
+    let positions = args.ids.len().saturating_add(args.steps);
+    let context = loaded.model.config().context;
+    ensure!(
+        positions <= context as usize,
+        "{} ids and {} steps, and the model's context is {context}: take fewer",
+        args.ids.len(),
+        args.steps
+    );
+    let mut session = loaded.session(positions)?;
     let steps = bar(positions as u64, "prompt, then steps");
     let mut prompt_rows: Vec<f32> = Vec::new();
-    session.prime_with(&args.ids, args.all_positions, |session, _| {
+    let primed = session.prime_with(&args.ids, args.all_positions, |session, _| {
         if args.all_positions {
             prompt_rows.extend(session.logits()?);
         }
         steps.inc(1);
-        Ok(())
-    })?;
+        if interrupt::interrupted() { Err(DecodeError::Stopped) } else { Ok(()) }
+    });
+    interrupt::check()?;
+    primed?;
     let (mut ids, mut rows) = (Vec::new(), Vec::new());
     let mut graphs = GraphDecodeState::new();
     for step in 0..=args.steps {
@@ -87,6 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
                 session.decode_step()?
             }
             steps.inc(1);
+            interrupt::check()?;
         }
         rows.extend(session.logits()?);
         // Ids of a vocabulary fit i32 by far; the file format has no unsigned type that all its readers know.
@@ -94,7 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     steps.finish_and_clear();
 
-    let vocab = model.config().vocab as usize;
+    let vocab = loaded.model.config().vocab as usize;
     ensure!(rows.len() == ids.len() * vocab, "{} logits for {} rows of {vocab}", rows.len(), ids.len());
     let ids_bytes: &[u8] = bytemuck::cast_slice(&ids);
     let rows_bytes: &[u8] = bytemuck::cast_slice(&rows);
@@ -106,27 +94,31 @@ pub fn run(args: &Args) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(&prompt_rows);
         tensors.push(("prompt_logits", TensorView::new(Dtype::F32, vec![args.ids.len(), vocab], bytes)?));
     }
+    let (engine, decode) = (&loaded.engine, if args.graph { "graph" } else { "eager" });
     let about = HashMap::from([
-        ("program".to_owned(), program),
+        ("program".to_owned(), engine.options().program()),
         ("device".to_owned(), engine.device().to_string()),
         ("ptx".to_owned(), engine.arch().name().to_owned()),
-        ("decode".to_owned(), if args.graph { "graph" } else { "eager" }.to_owned()),
+        ("decode".to_owned(), decode.to_owned()),
     ]);
-    serialize_to_file(tensors, Some(about), &args.out)
-        .with_context(|| format!("writing {}", args.out.display()))?;
-    let counters = graphs.counters();
-    if args.graph {
-        eprintln!("{} captures, {} replays", counters.captures, counters.replays);
+    // Not `serialize_to_file`: it renames a new file into place, which replaces a device such as /dev/null.
+    let bytes = serialize(tensors, Some(about)).context("the logits as safetensors")?;
+    fs::write(&args.out, bytes).with_context(|| format!("writing {}", args.out.display()))?;
+    let mut out = io::stdout().lock();
+    if args.json {
+        let counters = graphs.counters();
+        let mut object = loaded.about();
+        object.insert("decode".to_owned(), decode.into());
+        object.insert("out".to_owned(), args.out.display().to_string().into());
+        object.insert("prompt_ids".to_owned(), args.ids.clone().into());
+        object.insert("ids".to_owned(), ids.into());
+        object.insert("vocab".to_owned(), vocab.into());
+        object.insert("captures".to_owned(), counters.captures.into());
+        object.insert("replays".to_owned(), counters.replays.into());
+        serde_json::to_writer_pretty(&mut out, &object).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{}: {} rows of {vocab} logits; ids {ids:?}", args.out.display(), ids.len())?;
     }
-    println!("{}: {} rows of {vocab} logits; ids {ids:?}", args.out.display(), ids.len());
-    Ok(())
-}
-
-/// A progress bar, invisible where stderr is no terminal.
-fn bar(length: u64, message: &'static str) -> ProgressBar {
-    let bar = ProgressBar::new(length).with_message(message);
-    if let Ok(style) = ProgressStyle::with_template("{msg:20} {bar:40} {pos}/{len} {eta}") {
-        bar.set_style(style);
-    }
-    bar
+    Ok(out.flush()?)
 }

@@ -16,7 +16,7 @@ use bitwalk::options::{Activations, EngineOptions, KvType};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::interrupt::{self, Interrupted};
-use super::usage;
+use super::{tell, usage};
 
 /// The file that `cargo xtask model smollm2` leaves in `models/`.
 const DEFAULT_MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -48,18 +48,27 @@ pub struct Loaded {
 }
 
 impl ModelArgs {
-    /// Opens the device and loads the model, with a bar where stderr is a terminal.
-    pub fn load(&self) -> Result<Loaded> {
+    /// Opens the file.
+    pub fn open(&self) -> Result<GgufFile> {
         let path = match &self.model {
             Some(path) => path.clone(),
             None => default_model()?,
         };
-        // The file first: a slip in its name should not wait for a device.
-        let file = GgufFile::open(&path)?;
+        Ok(GgufFile::open(&path)?)
+    }
+
+    /// Opens the file, then the device, and loads the model: a slip in the file's name should not wait for a device.
+    pub fn load(&self) -> Result<Loaded> {
+        self.load_file(self.open()?)
+    }
+
+    /// Opens the device and loads the model, with a bar where stderr is a terminal.
+    pub fn load_file(&self, file: GgufFile) -> Result<Loaded> {
         let start = Instant::now();
         let device = Device::open(self.device)?;
         let options = EngineOptions { activations: self.act, kv: self.kv, ..EngineOptions::default() };
-        eprintln!("bitwalk: {}, {}, {}", path.display(), device.opened_because(), options.program());
+        let path = file.path().display();
+        tell(format_args!("bitwalk: {path}, {}, {}", device.opened_because(), options.program()));
         let engine = Arc::new(Engine::new(device, options)?);
         let bar = bar(0, "loading");
         let model = HybridModel::load(&engine, &file, &mut |done, total| {
@@ -133,7 +142,7 @@ pub fn bar(length: u64, message: &'static str) -> ProgressBar {
 }
 
 /// `models/` beside the working directory or one of its parents, or beside the program.
-fn default_model() -> Result<PathBuf> {
+pub fn default_model() -> Result<PathBuf> {
     let here = std::env::current_dir().context("the working directory")?;
     let program = std::env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);

@@ -1,9 +1,12 @@
 //! `bitwalk plan`: the launches of a walk.
 
 use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use bitwalk::decode::Sampling;
+use bitwalk::format::gguf::GgufFile;
+use bitwalk::models::CHUNK;
 use bitwalk::plan::Step;
 use serde_json::json;
 
@@ -12,6 +15,9 @@ use super::model::{ModelArgs, SamplingArgs};
 /// Arguments of `bitwalk plan`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// A GGUF file, as with --model
+    #[arg(value_name = "MODEL")]
+    file: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
     /// Positions that the cache has room for [default: the model's context, at most 4096]
@@ -30,7 +36,10 @@ pub struct Args {
 /// Prints the walk of the first token.
 pub fn run(args: &Args) -> Result<()> {
     let sampling: Option<Sampling> = args.sampling.sampling()?;
-    let loaded = args.model.load()?;
+    let loaded = match &args.file {
+        Some(path) => args.model.load_file(GgufFile::open(path)?)?,
+        None => args.model.load()?,
+    };
     let mut session = loaded.session(args.context.unwrap_or(4096))?;
     session.set_sampling(sampling.as_ref())?;
     let engine = session.engine().clone();
@@ -64,12 +73,12 @@ pub fn run(args: &Args) -> Result<()> {
         let cost = whole.cost();
         writeln!(
             out,
-            "\n{} launches a token, {:.3} MB read, {:.3} MB written, {:.1} Mflop; attention sized for {} chunks of 64 keys",
+            "\n{} launches a token, {:.3} MB read, {:.3} MB written, {:.1} Mflop; attention sized for {} keys",
             steps.len(),
             cost.read as f64 / 1e6,
             cost.write as f64 / 1e6,
             cost.flops as f64 / 1e6,
-            walk.n_splits
+            u64::from(walk.n_splits) * u64::from(CHUNK)
         )?;
         match refusal {
             None => writeln!(out, "captured as one graph of {} nodes", steps.len())?,
