@@ -32,6 +32,20 @@ extern "C" __global__ void embed_q4_0(const uint8_t* w_qs, const uint16_t* w_d, 
 extern "C" __global__ void embed_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
 extern "C" __global__ void embed_q8_0(const int8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
 
+// hyper.cu
+extern "C" __global__ void hc_collapse(const float* streams, const float* m, const float* base, const float* scale, const float* norm_weight, float* collapsed, float* normed, float* post, float* comb, uint32_t hidden, uint32_t n, uint32_t iters, float hc_eps, float eps, uint32_t tokens);
+extern "C" __global__ void hc_expand(float* streams, const float* y, const float* post, const float* comb, uint32_t hidden, uint32_t n, uint32_t tokens);
+extern "C" __global__ void hc_project_bf16(const uint16_t* w, const float* streams, float* m, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void hc_project_f16(const uint16_t* w, const float* streams, float* m, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void hc_project_f32(const float* w, const float* streams, float* m, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void mean_norm(const float* streams, const float* weight, float* y, uint32_t hidden, uint32_t n, float eps, uint32_t tokens);
+
+// kda.cu
+extern "C" __global__ void conv_silu(const float* x, const float* weight, float* ring, const uint32_t* position, float* y, uint32_t channels, uint32_t taps, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void kda_step_128(const float* qkv, const float* decay, const float* dt_bias, const float* a_log, const float* beta, const float* gate, const float* norm_weight, float* state, const uint32_t* position, float* y, uint32_t heads, float bound, uint32_t bounded, float eps, uint32_t tokens, uint32_t beta_stride);
+extern "C" __global__ void kda_step_32(const float* qkv, const float* decay, const float* dt_bias, const float* a_log, const float* beta, const float* gate, const float* norm_weight, float* state, const uint32_t* position, float* y, uint32_t heads, float bound, uint32_t bounded, float eps, uint32_t tokens, uint32_t beta_stride);
+extern "C" __global__ void kda_step_64(const float* qkv, const float* decay, const float* dt_bias, const float* a_log, const float* beta, const float* gate, const float* norm_weight, float* state, const uint32_t* position, float* y, uint32_t heads, float bound, uint32_t bounded, float eps, uint32_t tokens, uint32_t beta_stride);
+
 // math_probe.cu
 extern "C" __global__ void math_cos(const float* x, float* y, uint32_t n);
 extern "C" __global__ void math_e4m3_from_f32(const float* x, uint8_t* y, uint32_t n);

@@ -3,6 +3,16 @@
 use crate::device::F8E4M3;
 use crate::kernel::{Case, kernel};
 
+/// `1 / (1 + exp(−x))`, for references.
+pub(super) fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// `log(1 + exp(x))`, for references.
+pub(super) fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
 /// Numbers of every magnitude and sign within ±`limit`, zeros and denormals included.
 fn sweep(limit: f32) -> Vec<f32> {
     let mut values = vec![0.0f32, -0.0];

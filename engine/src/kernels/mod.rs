@@ -8,6 +8,8 @@ pub mod activation;
 pub mod attention;
 pub mod ceiling;
 pub mod embed;
+pub mod hyper;
+pub mod kda;
 pub mod math;
 pub mod matvec;
 pub mod norm;
