@@ -1,5 +1,6 @@
 //! What a model is: its sizes and constants, read from a file's metadata and checked before anything is built on them.
 
+pub mod glm5;
 mod rope;
 mod tensors;
 
@@ -33,7 +34,16 @@ impl Architecture {
     }
 }
 
-/// A model's sizes and constants.
+/// A model's configuration, by the family that its layers are of.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Family {
+    /// Grouped-query attention and dense networks over one residual stream.
+    Llama(ModelConfig),
+    /// Delta attention, latent attention and routed experts over several.
+    Glm5(glm5::Glm5Config),
+}
+
+/// The sizes and constants of a model of the llama family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     /// The architecture.

@@ -57,6 +57,27 @@ pub enum FormatError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A field of a JSON file is missing, of the wrong type, or makes no sense.
+    #[error("{}: field `{field}`: {reason}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// The field at fault, with the objects it lies in: `text_config.layer_types[3]`.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Tensors that the model needs are not there.
+    #[error("{}: tensors that the model needs are missing, {count} in all: {}{}", path.display(), first.join(", "),
+        if *count > first.len() as u64 { " …" } else { "" })]
+    Missing {
+        /// The file or folder.
+        path: PathBuf,
+        /// How many.
+        count: u64,
+        /// The names of the first few.
+        first: Vec<String>,
+    },
     /// A tensor is missing, or its type, shape or place in the file makes no sense.
     #[error("{}: tensor `{tensor}`: {reason}", path.display())]
     Tensor {

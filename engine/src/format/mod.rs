@@ -12,8 +12,11 @@ mod dtype;
 mod error;
 pub mod gguf;
 pub mod mmap;
+pub mod safetensors;
 mod source;
+mod weight;
 
 pub use dtype::DType;
 pub use error::FormatError;
 pub use source::{TensorInfo, TensorSource};
+pub use weight::{F8_BLOCK, LinearWeight, WeightEncoding, device_format};

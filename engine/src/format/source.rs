@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::gguf::Metadata;
 use super::{DType, FormatError};
-use crate::config::ModelConfig;
+use crate::config::{Family, ModelConfig};
 
 /// A tensor's name, shape and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,11 +61,19 @@ pub trait TensorSource: Send + Sync {
     /// [`FormatError::Tensor`] if there is no tensor of this name.
     fn data(&self, name: &str) -> Result<Cow<'_, [u8]>, FormatError>;
 
-    /// The model's configuration, checked.
+    /// The configuration of a model of the llama family, checked.
     ///
     /// # Errors
-    /// [`FormatError`] naming the key or tensor at fault.
+    /// [`FormatError`] naming the key or tensor at fault; also where the model is of another family.
     fn config(&self) -> Result<ModelConfig, FormatError>;
+
+    /// The model's family and its configuration, checked.
+    ///
+    /// # Errors
+    /// [`FormatError`] naming the key, field or tensor at fault.
+    fn family(&self) -> Result<Family, FormatError> {
+        self.config().map(Family::Llama)
+    }
 
     /// The model's metadata, if the source carries GGUF metadata.
     fn metadata(&self) -> Option<&Metadata> {

@@ -73,6 +73,18 @@ pub fn split(dtype: DType, bytes: &[u8], planes: &mut [&mut [u8]]) -> Result<(),
     Ok(())
 }
 
+/// Copies bytes that are laid out as the device wants them, on all cores: most of the time goes into pages of a mapped file
+/// that are touched for the first time.
+///
+/// # Errors
+/// [`QuantError::Length`] if the slices have not the same length.
+pub fn copy(from: &[u8], to: &mut [u8]) -> Result<(), QuantError> {
+    const PIECE: usize = 1 << 18;
+    check(DType::U8, "the tensor's data", from.len(), to.len())?;
+    to.par_chunks_mut(PIECE).zip(from.par_chunks(PIECE)).for_each(|(to, from)| to.copy_from_slice(from));
+    Ok(())
+}
+
 /// Blocks of `HEAD` bytes of scales and `TAIL` bytes of integers; sizes known to the compiler become plain moves.
 fn split_blocks<const HEAD: usize, const TAIL: usize>(bytes: &[u8], heads: &mut [u8], tails: &mut [u8]) {
     let heads = heads.as_chunks_mut::<HEAD>().0;
