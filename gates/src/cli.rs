@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Opened once here, so that a device that does not work is one message and not one a gate.
-    let device = cx.open()?;
+    let device = Device::open(cx.device)?;
     if cx.live() {
         println!("device {}", device.opened_because());
     }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use bitwalk::device::{Device, DeviceError, DeviceSpec};
+use bitwalk::device::{Device, DeviceError, DeviceKind, DeviceSpec};
 use bitwalk_kernels::Arch;
 use indicatif::{ProgressBar, ProgressStyle};
-use ptx_sim::exec::ExecOptions;
+use ptx_sim::exec::{Checks, ExecOptions};
 use ptx_sim::system::{System, SystemConfig};
 
 use crate::cli::Usage;
@@ -44,14 +44,34 @@ impl GateContext {
         !self.json
     }
 
-    /// Opens the device asked for.
+    /// Opens the device asked for; the simulated one with every check.
     ///
     /// # Errors
     /// Those of [`Device::open`].
     pub fn open(&self) -> Result<Device> {
+        self.open_with(Checks::ALL)
+    }
+
+    /// Opens the device asked for, to run the model `path` on it; the simulated one with every check for the fixture, and
+    /// with none for a real model, whose walks would take too long.
+    ///
+    /// # Errors
+    /// Those of [`Device::open`].
+    pub fn open_for(&self, path: &Path) -> Result<Device> {
+        self.open_with(checks_for(path))
+    }
+
+    fn open_with(&self, checks: Checks) -> Result<Device> {
         match self.device {
-            DeviceSpec::Sim(ordinal) => simulated(ordinal, None),
-            spec => Ok(Device::open(spec)?),
+            DeviceSpec::Sim(ordinal) => simulated(ordinal, None, checks),
+            spec => {
+                let device = Device::open(spec)?;
+                // No GPU was found.
+                if device.info().kind == DeviceKind::Sim {
+                    return simulated(device.info().ordinal, None, checks);
+                }
+                Ok(device)
+            }
         }
     }
 
@@ -91,16 +111,25 @@ impl GateContext {
     }
 }
 
+/// The simulated machine's checks for runs of a model: all for the fixture, none for any other.
+pub fn checks_for(path: &Path) -> Checks {
+    let fixture = path.file_name().is_some_and(|name| name == FIXTURE);
+    if fixture { Checks::ALL } else { Checks::NONE }
+}
+
 /// A device of a simulated machine of its own, so that gates do not share settings or memory. `threads` is how many of
-/// the CPU's run it; all of them by default.
+/// the CPU's run it; all of them by default. Launches with checks take one, whatever is asked for.
 ///
 /// # Errors
 /// An ordinal past the machine's devices.
-pub fn simulated(ordinal: u32, threads: Option<usize>) -> Result<Device> {
+pub fn simulated(ordinal: u32, threads: Option<usize>, checks: Checks) -> Result<Device> {
     let system: Arc<System> = System::new(SystemConfig::default());
-    if let Some(threads) = threads {
-        system.set_exec_options(ExecOptions { threads, ..ExecOptions::default() });
-    }
+    let all = ExecOptions::default().threads;
+    system.set_exec_options(ExecOptions {
+        threads: threads.unwrap_or(all),
+        checks,
+        ..ExecOptions::default()
+    });
     Ok(Device::open_in(&system, ordinal)?)
 }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use bitwalk::device::{Device, DeviceKind};
 use bitwalk::options::EngineOptions;
+use ptx_sim::Checks;
 
 use crate::context::{GateContext, simulated};
 use crate::gate::{Gate, Tooth};
@@ -27,7 +28,7 @@ impl Gate for Determinism {
             fault: "a flipped bit in one logit of the run on two threads",
             must_say: "2 threads",
             bite: |cx, report| {
-                let one = walk(cx, simulated(0, Some(1))?)?;
+                let one = walk(cx, simulated(0, Some(1), Checks::NONE)?)?;
                 let mut two = one.clone();
                 two.flip(4, 99, 0);
                 judge(report, "1 thread", &one.hash(), &[("2 threads".to_owned(), two.hash())]);
@@ -38,7 +39,7 @@ impl Gate for Determinism {
             fault: "no process to compare with",
             must_say: "compared no",
             bite: |cx, report| {
-                judge(report, "1 thread", &walk(cx, simulated(0, Some(1))?)?.hash(), &[]);
+                judge(report, "1 thread", &walk(cx, simulated(0, Some(1), Checks::NONE)?)?.hash(), &[]);
                 Ok(())
             },
         },
@@ -49,8 +50,9 @@ impl Gate for Determinism {
         let device = cx.open()?;
         let (first, reference) = if device.info().kind == DeviceKind::Sim {
             let ordinal = device.info().ordinal;
-            others.push(("2 threads".to_owned(), walk(cx, simulated(ordinal, Some(2))?)?.hash()));
-            ("1 thread", walk(cx, simulated(ordinal, Some(1))?)?.hash())
+            others
+                .push(("2 threads".to_owned(), walk(cx, simulated(ordinal, Some(2), Checks::NONE)?)?.hash()));
+            ("1 thread", walk(cx, simulated(ordinal, Some(1), Checks::NONE)?)?.hash())
         } else {
             ("this process", walk(cx, device.clone())?.hash())
         };

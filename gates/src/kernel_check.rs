@@ -7,6 +7,7 @@ use bitwalk::device::{Device, DeviceKind, Module};
 use bitwalk::kernel::check::check_kernel;
 use bitwalk::kernel::{KERNELS, KernelDecl, by_name};
 use bitwalk_kernels::Arch;
+use ptx_sim::Checks;
 
 use crate::context::{GateContext, simulated, targets};
 use crate::gate::{Gate, Tooth};
@@ -34,19 +35,39 @@ impl Gate for KernelCheck {
             fault: "an off-by-one bound: one row too many",
             must_say: "is outside it, and was overwritten",
             // Out of bounds for real, so on the simulated device only.
-            bite: |_, report| {
-                bite(
-                    &simulated(0, None)?,
-                    report,
-                    "matvec_q8_0",
-                    PtxFault::OffByOne { scalar: "rows", by: 1 },
-                )
-            },
+            bite: |_, report| one_row_too_many(report, Checks::NONE),
+        },
+        Tooth {
+            fault: "an off-by-one bound, with the simulated device's checks on",
+            must_say: "outside of what the launch's arguments cover",
+            bite: |_, report| one_row_too_many(report, Checks::ALL),
         },
         Tooth {
             fault: "swapped arguments: the norm reads its weights as its input",
             must_say: "argument `y`",
             bite: |cx, report| bite(&cx.open()?, report, "rms_norm", PtxFault::Swapped("x", "weight")),
+        },
+        Tooth {
+            fault: "a norm without its barriers",
+            must_say: "shared-memory race",
+            // A race for real, so on the simulated device only.
+            bite: |_, report| {
+                bite(&simulated(0, None, Checks::RACE)?, report, "rms_norm", PtxFault::Unsynchronised)
+            },
+        },
+        Tooth {
+            fault: "a kernel that stores through an argument declared read-only",
+            must_say: "store through parameter",
+            bite: |_, report| {
+                bite(&simulated(0, None, Checks::ALL)?, report, "rms_norm", PtxFault::Stores("weight"))
+            },
+        },
+        Tooth {
+            fault: "a kernel that reads its output before writing it",
+            must_say: "read of output parameter",
+            bite: |_, report| {
+                bite(&simulated(0, None, Checks::ALL)?, report, "quantise_i16", PtxFault::Swapped("x", "q"))
+            },
         },
         Tooth {
             fault: "no kernel to check",
@@ -120,6 +141,11 @@ fn check(
             .note(format!("{skipped} cases of real models' sizes are left to CUDA devices without --quick"));
     }
     Ok(())
+}
+
+fn one_row_too_many(report: &mut Report, checks: Checks) -> Result<()> {
+    let fault = PtxFault::OffByOne { scalar: "rows", by: 1 };
+    bite(&simulated(0, None, checks)?, report, "matvec_q8_0", fault)
 }
 
 fn bite(device: &Device, report: &mut Report, kernel: &str, fault: PtxFault) -> Result<()> {

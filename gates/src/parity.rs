@@ -7,7 +7,7 @@ use bitwalk::decode::GraphDecodeState;
 use bitwalk::device::Device;
 use bitwalk::options::{Activations, EngineOptions, KvType};
 
-use crate::context::{GateContext, simulated, targets};
+use crate::context::{GateContext, checks_for, simulated, targets};
 use crate::gate::{Gate, Tooth};
 use crate::outcome::{Need, Report};
 use crate::runs::{Recording, Subject, compare, eager, prompt, replayed};
@@ -94,7 +94,7 @@ fn simulate(
     prompt: &[u32],
     tokens: usize,
 ) -> Result<Recording> {
-    let subject = Subject::load(cx, simulated(0, None)?, options.clone(), model)?;
+    let subject = Subject::load(cx, simulated(0, None, checks_for(model))?, options.clone(), model)?;
     let bar = cx.bar(prompt.len() + tokens, "simulated, eager");
     let recording = eager(&mut subject.session(prompt.len() + tokens)?, prompt, tokens, &bar)?;
     bar.finish_and_clear();

@@ -21,6 +21,27 @@ pub enum PtxFault {
     Widened(&'static str),
     /// The entry lacks its last parameter.
     Dropped,
+    /// The kernel stores a zero through this pointer (by C name) before anything else.
+    Stores(&'static str),
+    /// The entry's barriers are gone.
+    Unsynchronised,
+}
+
+/// The register that a parameter load fills.
+fn loaded(line: &str) -> Result<&str> {
+    let register = line.split_whitespace().find(|word| word.starts_with('%'));
+    Ok(register.context("a parameter load without a register")?.trim_end_matches(','))
+}
+
+/// The lines of an entry, from its declaration to its closing brace.
+fn body(entry: &str, text: &str) -> Option<std::ops::Range<usize>> {
+    let declares = |line: &str| {
+        let name = line.split(".entry ").nth(1).unwrap_or_default();
+        name.trim_end_matches('(') == entry
+    };
+    let start = text.lines().position(declares)?;
+    let length = text.lines().skip(start).position(|line| line == "}")?;
+    Some(start..start + length)
 }
 
 impl PtxFault {
@@ -42,9 +63,7 @@ impl PtxFault {
                 for line in text.lines() {
                     lines.push(line.to_owned());
                     if line.contains("ld.param") && line.contains(&load) {
-                        let register = line.split_whitespace().find(|word| word.starts_with('%'));
-                        let register =
-                            register.context("a parameter load without a register")?.trim_end_matches(',');
+                        let register = loaded(line)?;
                         lines.push(format!("\tadd.s32 \t{register}, {register}, {by};"));
                         planted += 1;
                     }
@@ -65,6 +84,25 @@ impl PtxFault {
                     let declares = line.trim().trim_end_matches(',') == format!(".param .u32 {label}");
                     planted += usize::from(declares);
                     lines.push(if declares { line.replace(".u32", ".u64") } else { line.to_owned() });
+                }
+            }
+            PtxFault::Stores(pointer) => {
+                let load = format!("[{}]", label(pointer)?);
+                for line in text.lines() {
+                    lines.push(line.to_owned());
+                    if line.contains("ld.param") && line.contains(&load) {
+                        lines.push(format!("\tst.global.u32 \t[{}], 0;", loaded(line)?));
+                        planted += 1;
+                    }
+                }
+            }
+            PtxFault::Unsynchronised => {
+                let body = body(decl.entry, text).context("no such entry in the text")?;
+                for (index, line) in text.lines().enumerate() {
+                    let barrier = body.contains(&index) && line.trim_start().starts_with("bar.sync");
+                    planted += usize::from(barrier);
+                    // Faults go on naming the right lines.
+                    lines.push(if barrier { String::new() } else { line.to_owned() });
                 }
             }
             PtxFault::Dropped => {

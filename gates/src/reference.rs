@@ -189,7 +189,7 @@ fn measure(
 ) -> Result<Found> {
     // The reference keeps keys and values in float32.
     let options = EngineOptions { activations, kv: KvType::F32, ..EngineOptions::default() };
-    let subject = Subject::load(cx, cx.open()?, options, model)?;
+    let subject = Subject::load(cx, cx.open_for(model)?, options, model)?;
     let mut found = Found::default();
     for case in &golden.cases {
         let (prompt, tokens) = (case.prompt_ids.len(), case.greedy_ids.len());

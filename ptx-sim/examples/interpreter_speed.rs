@@ -109,7 +109,7 @@ fn main() {
         let pointers = params.len() as u16 / 8 - 1;
         let declared = |param| {
             let access = if param + 1 == pointers { Access::Write } else { Access::Read };
-            PointerAccess { param, access }
+            PointerAccess { param, access, bytes: 0 }
         };
         let access: Vec<PointerAccess> = (0..pointers).map(declared).collect();
         let launch = LaunchConfig {

@@ -54,6 +54,8 @@ pub enum FaultKind {
     Divergence(String),
     /// No warp can go on: some wait at a barrier that the others left the kernel without.
     Deadlock(String),
+    /// The block ends, and a barrier at which warps arrived is not complete.
+    MissedArrival(String),
     /// The instruction budget of [`ExecOptions`](crate::exec::ExecOptions) ran out.
     Budget {
         /// Warp instructions executed.
@@ -66,8 +68,20 @@ pub enum FaultKind {
         /// Bytes read.
         bytes: u32,
     },
-    /// Two warps access one place in shared memory, one of them writing, with no barrier between.
+    /// Two warps access one place in shared memory, one of them writing, with no barrier between; or two lanes of one warp
+    /// without `bar.warp.sync` between.
     SharedRace {
+        /// The warp that accessed it before.
+        other: u32,
+        /// Whether that warp wrote.
+        wrote: bool,
+        /// Whether this one writes.
+        writes: bool,
+        /// Whether they are lanes of one warp.
+        lanes: bool,
+    },
+    /// Two warps of a block access one place in global memory, one of them writing, with no barrier between.
+    GlobalRace {
         /// The warp that accessed it before.
         other: u32,
         /// Whether that warp wrote.
@@ -88,6 +102,18 @@ pub enum FaultKind {
     ReadOnly {
         /// Index of the parameter.
         param: u16,
+    },
+    /// An access to an allocation that arguments point into, outside of what they are declared to cover.
+    OutsideArguments {
+        /// Whether it writes.
+        writes: bool,
+    },
+    /// Two arguments cover the same memory, and one of them is written.
+    Aliasing {
+        /// Index of the parameter that is written.
+        written: u16,
+        /// Index of the other.
+        other: u16,
     },
     /// A read of an output argument's place that the launch has not written.
     OutRead {
@@ -120,15 +146,28 @@ impl fmt::Display for FaultKind {
             }
             FaultKind::Divergence(what) => write!(f, "divergence: {what}"),
             FaultKind::Deadlock(what) => write!(f, "deadlock: {what}"),
+            FaultKind::MissedArrival(what) => write!(f, "missed arrival: {what}"),
             FaultKind::Budget { executed } => {
                 write!(f, "stopped after {executed} warp instructions, the launch's budget")
             }
             FaultKind::Uninitialised { space, bytes } => {
                 write!(f, "read of {bytes} bytes of {space} memory that nobody gave a value")
             }
-            FaultKind::SharedRace { other, wrote, writes } => write!(
+            FaultKind::SharedRace { wrote, writes, lanes: true, .. } => write!(
+                f,
+                "shared-memory race: this {} and the {} by another lane of the warp have no bar.warp.sync between them",
+                access(*writes),
+                access(*wrote)
+            ),
+            FaultKind::SharedRace { other, wrote, writes, lanes: false } => write!(
                 f,
                 "shared-memory race: this {} and the {} by warp {other} have no barrier between them",
+                access(*writes),
+                access(*wrote)
+            ),
+            FaultKind::GlobalRace { other, wrote, writes } => write!(
+                f,
+                "global-memory race: this {} and the {} by warp {other} of the block have no barrier between them",
                 access(*writes),
                 access(*wrote)
             ),
@@ -140,6 +179,12 @@ impl fmt::Display for FaultKind {
             ),
             FaultKind::ReadOnly { param } => {
                 write!(f, "store through parameter {param}, which is declared read-only")
+            }
+            FaultKind::OutsideArguments { writes } => {
+                write!(f, "{} outside of what the launch's arguments cover", access(*writes))
+            }
+            FaultKind::Aliasing { written, other } => {
+                write!(f, "parameters {written} and {other} overlap, and parameter {written} is written")
             }
             FaultKind::OutRead { param } => {
                 write!(f, "read of output parameter {param} before the launch wrote there")

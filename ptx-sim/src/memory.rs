@@ -195,14 +195,9 @@ impl Slot {
         self.allocation.as_ref().and_then(|allocation| allocation.known.as_ref())
     }
 
-    /// Whether all its bytes hold values, as far as that is followed.
-    pub(crate) fn settled(&self) -> bool {
-        self.known().is_none_or(Known::all)
-    }
-
     /// Whether the bytes at `offset` hold values, as far as that is followed.
-    pub(crate) fn initialised(&self, offset: u64, bytes: u32) -> bool {
-        self.known().is_none_or(|known| known.covers(offset, bytes.into()))
+    pub(crate) fn initialised(&self, offset: u64, bytes: u64) -> bool {
+        self.known().is_none_or(|known| known.covers(offset, bytes))
     }
 
     /// The bytes at `offset` hold values now.

@@ -38,6 +38,8 @@ pub struct Kernel {
     pub req_ntid: Option<[u32; 3]>,
     /// Bytes of shared memory declared with a size.
     pub static_shared: u32,
+    /// 1-based line of the entry in the PTX text.
+    pub line: u32,
     pub(crate) code: Code,
     /// The code with check ops, made when first asked for.
     checked: OnceLock<Result<Code, ParseError>>,
@@ -130,6 +132,7 @@ impl Module {
                 max_ntid: function.max_ntid,
                 req_ntid: function.req_ntid,
                 static_shared: code.static_shared,
+                line: function.line,
                 code,
                 checked: OnceLock::new(),
                 variables: variables.clone(),

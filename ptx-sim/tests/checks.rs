@@ -191,15 +191,41 @@ fn shared_memory_races() {
         1,
         128,
     );
-    // A flag in shared memory orders too.
-    clean(
+    // Lanes of one warp need bar.warp.sync, in both directions; what one instruction does at once is no race.
+    let lanes = |sync: &str| {
+        format!(
+            "mov.u32 %r1, s; add.u32 %r2, %r1, %o; xor.b32 %r3, %o, 4; add.u32 %r3, %r3, %r1;
+             st.shared.u32 [%r2], %t; {sync} ld.shared.u32 %r4, [%r3];"
+        )
+    };
+    let warp = |kind: &FaultKind| matches!(kind, FaultKind::SharedRace { lanes: true, .. });
+    clean(&lanes("bar.warp.sync -1;"), 1, 32);
+    let fault = caught(&lanes(""), 1, 32, warp);
+    assert!(fault.to_string().contains("another lane"), "{fault}");
+    clean(&lanes("shfl.sync.bfly.b32 %r9, %t, 1, 31, -1; bar.sync 0;"), 1, 32);
+    let again = |sync: &str| format!("{} {sync} st.shared.u32 [%r2], %r4;", lanes("bar.warp.sync -1;"));
+    clean(&again("bar.warp.sync -1;"), 1, 32);
+    caught(&again(""), 1, 32, warp);
+    // Three warps read, one of them and another after a barrier of two: the third's read is still unordered.
+    let readers = |threads: u32| {
+        format!(
+            "mov.u32 %r1, s; setp.eq.u32 %p1, %t, 0; @%p1 st.shared.u32 [%r1], %t; bar.sync 0; ld.shared.u32 %r2, [%r1];
+             setp.ge.u32 %p2, %t, {threads}; @%p2 bra OUT; bar.sync 1, {threads}; @%p1 st.shared.u32 [%r1], %r2; OUT:"
+        )
+    };
+    clean(&readers(96), 1, 96);
+    caught(&readers(64), 1, 96, race);
+    // A flag in shared memory orders too, after a fence.
+    let flag = |fence: &str| {
+        format!(
         "mov.u32 %r1, s; setp.ne.u32 %p1, %t, 0; mov.u32 %r9, 0; @!%p1 st.shared.u32 [%r1], %r9; bar.sync 0;
          setp.eq.u32 %p2, %w, 1; @%p2 bra WAIT; setp.eq.u32 %p3, %t, 0; @!%p3 bra DONE; mov.u32 %r3, 5; st.shared.u32 [%r1+64], %r3;
-         atom.shared.exch.b32 %r4, [%r1], 1; bra DONE;
-         WAIT: atom.shared.add.u32 %r5, [%r1], 0; setp.eq.u32 %p4, %r5, 0; @%p4 bra WAIT; ld.shared.u32 %r6, [%r1+64]; DONE:",
-        1,
-        64,
-    );
+         {fence} atom.shared.exch.b32 %r4, [%r1], 1; bra DONE;
+         WAIT: atom.shared.add.u32 %r5, [%r1], 0; setp.eq.u32 %p4, %r5, 0; @%p4 bra WAIT; ld.shared.u32 %r6, [%r1+64]; DONE:"
+    )
+    };
+    clean(&flag("membar.cta;"), 1, 64);
+    caught(&flag(""), 1, 64, race);
 }
 
 #[test]
@@ -215,6 +241,19 @@ fn barriers_that_not_all_reach() {
         matches!(kind, FaultKind::Deadlock(_))
     });
     clean("bar.sync 0; setp.lt.u32 %p1, %t, 32; @%p1 bra X; bar.sync 1, 32; X: bar.sync 0;", 1, 64);
+    // Warps that disagree about who takes part, and arrivals that nobody waits for.
+    caught(
+        "setp.lt.u32 %p1, %t, 32; @%p1 bra X; bar.sync 1, 64; bra Y; X: bar.sync 1, 96; Y:",
+        1,
+        96,
+        |kind| matches!(kind, FaultKind::Divergence(what) if what.contains("96 threads")),
+    );
+    let fault = caught("setp.ge.u32 %p1, %t, 32; @%p1 bra X; bar.arrive 1, 64; X:", 1, 64, |kind| {
+        matches!(kind, FaultKind::MissedArrival(_))
+    });
+    assert!(fault.to_string().contains("1 of 2 warps arrived at barrier 1"), "{fault}");
+    // A barrier of some warps may be taken at several places.
+    clean("setp.lt.u32 %p1, %t, 32; @%p1 bra X; bar.sync 1, 64; bra Y; X: bar.sync 1, 64; Y:", 1, 64);
     // The same barrier in a loop, and a producer that arrives without waiting.
     clean("mov.u32 %r1, 0; L: bar.sync 0; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 9; @%p1 bra L;", 1, 96);
     clean("setp.lt.u32 %p1, %t, 32; @%p1 bra X; bar.sync 1, 64; bra Y; X: bar.arrive 1, 64; Y:", 1, 64);
@@ -247,7 +286,26 @@ fn conflicts_between_blocks() {
     // Bytes of one word are different places.
     clean("cvt.u64.u32 %x1, %blk; add.s64 %at, %a, %x1; st.global.u8 [%at], %t;", 4, 1);
     clean("red.global.add.u32 [%a], 1;", 8, 64);
-    caught("red.global.add.u32 [%a], 1; ld.global.u32 %r1, [%a];", 8, 64, conflict);
+    // An atomic operation of the block's scope is none to other blocks.
+    clean("red.relaxed.cta.global.add.u32 [%a], 1;", 1, 64);
+    caught("red.relaxed.cta.global.add.u32 [%a], 1;", 8, 64, conflict);
+    // All blocks read what the last one writes; the writer is a reader too.
+    let counter = "ld.global.u32 %r1, [%a]; setp.eq.u32 %p1, %blk, 3; setp.eq.u32 %p2, %t, 0; and.pred %p1, %p1, %p2; @%p1 st.global.u32 [%a], %r1;";
+    caught(counter, 4, 32, conflict);
+    clean(&counter.replace("[%a]; setp", "[%b]; setp"), 4, 32);
+    // Warps of one block: a barrier orders their accesses to global memory.
+    let warps = |sync: &str| {
+        format!(
+            "cvt.u64.u32 %x1, %o; add.s64 %at, %a, %x1; xor.b32 %r1, %o, 128; cvt.u64.u32 %x1, %r1; add.s64 %x2, %a, %x1;
+             st.global.u32 [%at], %t; {sync} ld.global.u32 %r2, [%x2];"
+        )
+    };
+    clean(&warps("bar.sync 0;"), 1, 64);
+    caught(&warps("membar.gl;"), 1, 64, |kind| matches!(kind, FaultKind::GlobalRace { .. }));
+    caught("red.global.add.u32 [%a], 1; ld.global.u32 %r1, [%a];", 8, 32, conflict);
+    caught("red.global.add.u32 [%a], 1; ld.global.u32 %r1, [%a];", 1, 64, |kind| {
+        matches!(kind, FaultKind::GlobalRace { .. })
+    });
 
     // The last block folds what all wrote: fences before the count and after it.
     let fold = |fence: &str| {
@@ -257,7 +315,15 @@ fn conflicts_between_blocks() {
              ld.global.u32 %r3, [%a]; ld.global.u32 %r4, [%a+128]; ld.global.u32 %r5, [%a+384]; NOT:"
         )
     };
+    // Every warp's stores must be there before the count: a barrier of the block comes between.
+    let wide = |fence: &str| fold(fence).replace("%blk, 128", "%blk, 256");
+    let early = wide("membar.gl;").replace("bar.sync 0;", "");
+    clean(&early, 4, 32);
+    let fault = caught(&early, 4, 64, conflict);
+    assert_eq!((fault.block, fault.address.map(|a| a & 0xfff)), ([3, 0, 0], Some(128)), "{fault}");
     clean(&fold("membar.gl;"), 4, 32);
+    // The counting thread's fence covers what its block's barrier ordered before.
+    clean(&wide("").replace("atom.global.inc", "membar.gl; atom.global.inc"), 4, 64);
     caught(&fold(""), 4, 32, conflict);
     caught(&fold("membar.cta;"), 4, 32, conflict);
 }
@@ -291,8 +357,11 @@ fn a_grid_barrier_orders_blocks() {
 fn declared_accesses_are_kept() {
     let memory = tracked();
     let (a, b) = (words(&memory, "a", &[1; 64]), words(&memory, "b", &[1; 64]));
-    let access =
-        [PointerAccess { param: 0, access: Access::Read }, PointerAccess { param: 1, access: Access::Write }];
+    let access = [(0, Access::Read), (1, Access::Write)].map(|(param, access)| PointerAccess {
+        param,
+        access,
+        bytes: 0,
+    });
     let go = |text: &str, arguments: &[u64]| {
         let mut launch = Launch::new(&memory, text);
         launch.access = &access;
@@ -314,6 +383,27 @@ fn declared_accesses_are_kept() {
     go(&format!("{at} ld.global.u32 %r1, [%x2]; st.global.u32 [%at], %r1;"), &[a, a + 128]).unwrap();
     let fault = go(&format!("{at} st.global.u32 [%x2+64], %t;"), &[a, a + 128]).unwrap_err();
     assert_eq!(fault.kind, FaultKind::ReadOnly { param: 0 });
+
+    // With lengths: places beside the arguments, and arguments that overlap.
+    let go = |text: &str, arguments: &[u64], bytes: u64, second: Access| {
+        let access =
+            [(0, Access::Read), (1, second)].map(|(param, access)| PointerAccess { param, access, bytes });
+        let mut launch = Launch::new(&memory, text);
+        (launch.access, launch.block) = (&access, 16);
+        launch.go(arguments)
+    };
+    let copy = format!("{at} ld.global.u32 %r1, [%x2]; st.global.u32 [%at], %r1;");
+    go(&copy, &[a, a + 64], 64, Access::Write).unwrap();
+    let fault = go(&copy, &[a, a + 128], 60, Access::Write).unwrap_err();
+    assert_eq!((fault.kind, fault.address), (FaultKind::OutsideArguments { writes: false }, Some(a + 60)));
+    assert_eq!((fault.thread, fault.allocation.as_deref()), ([15, 0, 0], Some("a")));
+    let fault = go(&copy, &[a + 64, a], 68, Access::Write).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Aliasing { written: 1, other: 0 });
+    assert_eq!((fault.allocation.as_deref(), fault.address), (Some("a"), Some(a + 64)));
+    assert!(fault.line > 0 && fault.to_string().contains("parameters 1 and 0 overlap"), "{fault}");
+    assert!(go(&copy, &[a, a], 64, Access::ReadWrite).is_err());
+    let read = format!("{at} ld.global.u32 %r1, [%x2]; ld.global.u32 %r2, [%at];");
+    go(&read, &[a, a], 64, Access::Read).unwrap();
 }
 
 #[test]
@@ -346,6 +436,36 @@ fn dependent_launches_wait() {
     Launch { block: 32, ..Launch::new(&memory, &format!("{at} ld.global.u32 %r1, [%at];")) }
         .go(&[a, b])
         .unwrap();
+}
+
+/// Dependent launches that let the next begin before they have waited themselves may all be running at once.
+#[test]
+fn dependence_reaches_back_past_early_triggers() {
+    let memory = tracked();
+    let (a, b) = (words(&memory, "a", &[1; 64]), words(&memory, "b", &[1; 64]));
+    let run = |text: &str, programmatic: bool| {
+        let text = format!("cvt.u64.u32 %x1, %o; add.s64 %at, %b, %x1; add.s64 %x2, %a, %x1; {text}");
+        Launch { block: 32, programmatic, ..Launch::new(&memory, &text) }.go(&[a, b])
+    };
+    let (trigger, wait) = ("griddepcontrol.launch_dependents;", "griddepcontrol.wait;");
+    for (middle, early) in [(format!("{trigger} {wait}"), true), (format!("{wait} {trigger}"), false)] {
+        run("st.global.u32 [%at], %t;", false).unwrap();
+        run(&middle, true).unwrap();
+        let result = run(&format!("ld.global.u32 %r1, [%at]; {wait}"), true);
+        assert_eq!(result.is_err(), early, "{middle}: {result:?}");
+    }
+    // Writing what the launch before reads; that launch is dependent, or not.
+    run("ld.global.u32 %r1, [%at];", false).unwrap();
+    let fault = run(&format!("st.global.u32 [%at], %t; {wait}"), true).unwrap_err();
+    assert!(matches!(&fault.kind, FaultKind::Dependency(what) if what.contains("writes")), "{fault}");
+    // A path that no thread takes still has to wait.
+    let fault =
+        run(&format!("setp.gt.u32 %p1, %t, 500; @%p1 bra OUT; {wait} ret; OUT: ret;"), true).unwrap_err();
+    assert!(matches!(&fault.kind, FaultKind::Dependency(what) if what.contains("a path")), "{fault}");
+    assert!(fault.line > 0);
+    run(&format!("setp.gt.u32 %p1, %t, 500; @%p1 bra OUT; {wait} ret; OUT: {wait} ret;"), true).unwrap();
+    let fault = run(&format!("setp.gt.u32 %p1, %t, 500; @!%p1 {wait}"), true).unwrap_err();
+    assert!(matches!(fault.kind, FaultKind::Dependency(_)), "{fault}");
 }
 
 #[test]

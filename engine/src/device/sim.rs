@@ -161,6 +161,7 @@ fn pointer_access(params: &LaunchParams) -> Box<[PointerAccess]> {
             Access::Write => ptx_sim::Access::Write,
             Access::ReadWrite => ptx_sim::Access::ReadWrite,
         },
+        bytes: declared.bytes,
     });
     access.collect()
 }

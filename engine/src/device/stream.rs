@@ -32,6 +32,8 @@ pub struct ParamAccess {
     pub param: u16,
     /// What the kernel does there.
     pub access: Access,
+    /// Bytes behind the pointer that the kernel may touch; 0 where that is not known.
+    pub bytes: u64,
 }
 
 /// The configuration and arguments of one launch.

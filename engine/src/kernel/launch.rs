@@ -134,8 +134,9 @@ impl Launch {
     pub fn submit(&self, stream: &Stream, function: &Function) -> Result<(), DeviceError> {
         let mut access: ArrayVec<ParamAccess, MAX_SLOTS> = ArrayVec::new();
         for (param, slot) in self.args.slots.iter().enumerate() {
-            if let ArgSlot::Pointer { access: how, .. } = slot {
-                access.push(ParamAccess { param: param as u16, access: *how });
+            if let ArgSlot::Pointer { buffer, access: how, .. } = slot {
+                let bytes = buffer.bytes() as u64;
+                access.push(ParamAccess { param: param as u16, access: *how, bytes });
             }
         }
         stream.launch(

@@ -276,7 +276,10 @@ impl<'e> PlanBuilder<'e> {
         self.checker.launch(&self.arena, label, &launch)?;
         let pointers = launch.args.slots().iter().enumerate();
         let access = pointers.filter_map(|(index, slot)| match slot {
-            ArgSlot::Pointer { access, .. } => Some(ParamAccess { param: index as u16, access: *access }),
+            ArgSlot::Pointer { buffer, access, .. } => {
+                let bytes = buffer.bytes() as u64;
+                Some(ParamAccess { param: index as u16, access: *access, bytes })
+            }
             _ => None,
         });
         let access = access.collect();

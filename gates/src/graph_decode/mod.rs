@@ -148,7 +148,7 @@ impl Pair {
     fn subject(&self, cx: &GateContext, buckets: BucketPolicy) -> Result<Subject> {
         let options =
             EngineOptions { activations: self.activations, kv: self.kv, buckets, ..EngineOptions::default() };
-        Subject::load(cx, cx.open()?, options, &self.model)
+        Subject::load(cx, cx.open_for(&self.model)?, options, &self.model)
     }
 
     fn run(&self, cx: &GateContext, report: &mut Report) -> Result<()> {

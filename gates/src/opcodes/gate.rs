@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use bitwalk::device::Device;
 use bitwalk_kernels::Arch;
+use ptx_sim::Checks;
 
 use super::probe::Probe;
 use super::run::{Outputs, run};
@@ -67,7 +68,7 @@ impl Gate for Opcodes {
                 why,
             );
         }
-        let mut devices = vec![simulated(0, None)?];
+        let mut devices = vec![simulated(0, None, Checks::NONE)?];
         devices.extend(cuda.ok());
         let mut all = BTreeSet::new();
         for (arch, target) in TARGETS {
@@ -213,7 +214,7 @@ fn bite(report: &mut Report, form: &str, fault: impl Fn(&mut Probe)) -> Result<(
     let mut found = probes(form).with_context(|| format!("no probe for {form}"))?;
     fault(&mut found[0]);
     let cx = GateContext::new(bitwalk::device::DeviceSpec::Sim(0));
-    compare(&cx, report, "planted", "sm_80", &[simulated(0, None)?], &found);
+    compare(&cx, report, "planted", "sm_80", &[simulated(0, None, Checks::NONE)?], &found);
     Ok(())
 }
 

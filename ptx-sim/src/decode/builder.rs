@@ -82,6 +82,8 @@ pub(crate) struct Draft {
     pub(crate) line: u32,
     /// Under a guard: what it writes keeps its old value where the guard does not hold.
     pub(crate) guarded: bool,
+    /// `griddepcontrol.wait`.
+    pub(crate) waits: bool,
 }
 
 /// A guard that was opened: the index of its op.
@@ -202,6 +204,7 @@ impl<'a> Builder<'a> {
             next: Next::Follow,
             line: self.line,
             guarded: self.guarded,
+            waits: false,
         });
         self.drafts.last_mut().expect("just pushed")
     }

@@ -98,6 +98,8 @@ pub(crate) struct Code {
     /// Where dynamic shared memory begins.
     pub(crate) dynamic_offset: u32,
     pub(crate) local_bytes: u32,
+    /// The line where the kernel can end without having passed `griddepcontrol.wait`.
+    pub(crate) unwaited: Option<u32>,
 }
 
 // SAFETY: an `Op` holds a function pointer and numbers.
@@ -135,6 +137,7 @@ impl Builder<'_> {
             self.raw::<Exit>([Place::Raw(0); 5], 0).next = Next::End;
         }
         let blocks = graph(&self.drafts, &self.labels)?;
+        let unwaited = unwaited(&self.drafts, &blocks);
         let ranges = self.live_ranges(&blocks)?;
         let mut frame = Frame::default();
         let slots = frame.assign(&ranges, &self.classes);
@@ -168,6 +171,7 @@ impl Builder<'_> {
             static_shared,
             dynamic_offset: self.dynamic_offset as u32,
             local_bytes,
+            unwaited,
         };
         for (b, block) in blocks.iter().enumerate() {
             if joins[b] {
@@ -307,6 +311,26 @@ impl Builder<'_> {
         }
         Ok(ranges)
     }
+}
+
+/// The line of an end that a path leads to without an unguarded `griddepcontrol.wait`.
+fn unwaited(drafts: &[Draft], blocks: &[Block]) -> Option<u32> {
+    let mut seen = vec![false; blocks.len()];
+    let mut open = vec![0];
+    while let Some(index) = open.pop() {
+        let Some(block) = blocks.get(index).filter(|_| !std::mem::replace(&mut seen[index], true)) else {
+            continue;
+        };
+        // A block's end, if it is one of the kernel's, is its last op.
+        if drafts[block.start..block.end].iter().any(|draft| draft.waits && !draft.guarded) {
+            continue;
+        }
+        if block.ends {
+            return Some(drafts[block.end - 1].line);
+        }
+        open.extend(&block.successors);
+    }
+    None
 }
 
 impl Draft {

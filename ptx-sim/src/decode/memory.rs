@@ -163,8 +163,8 @@ impl Builder<'_> {
                 modifiers
                     .ignore(&["gl", "cluster", "gpu", "sys", "sc", "acq_rel", "acquire", "release", "proxy"]);
                 modifiers.ignore(&["alias", "async"]);
-                if self.checked && !narrow {
-                    self.raw::<CheckFence>([Place::Raw(0); 5], 0);
+                if self.checked {
+                    self.raw::<CheckFence>([Place::Raw(0); 5], 0).imm = i32::from(!narrow);
                 }
                 self.raw::<Fence>([Place::Raw(0); 5], 0);
             }
@@ -230,7 +230,7 @@ impl Builder<'_> {
             Target::Generic => select::<CheckAccess<Generic>>(level),
             Target::Param => select::<CheckAccess<ParamWide>>(level),
         };
-        let extra = [bytes, offset as u32, access as u32, lanes];
+        let extra = [bytes, offset as u32, access.code(), lanes];
         let fields = [Place::Raw(0), base, Place::Raw(0), Place::Raw(0), Place::Raw(0)];
         self.push(run, fields, 0).extra = extra.map(|n| (Place::Raw(n), false)).to_vec();
     }
@@ -257,17 +257,19 @@ impl Builder<'_> {
         address: &Operand,
     ) -> Result<(), String> {
         modifiers.ignore(&HINTS);
+        let narrow = modifiers.take("cta");
         modifiers.ignore(&SCOPES);
         let acquire = modifiers.take("acquire");
         let release = modifiers.take("release");
         let relaxed = modifiers.take("relaxed") | modifiers.take("volatile") | modifiers.take("mmio");
         let access = match (store, release, acquire || relaxed) {
-            (false, _, false) => Access::Load,
-            (false, _, true) => Access::OrderedLoad,
-            (true, true, _) => Access::ReleaseStore,
-            (true, false, true) => Access::RelaxedStore,
-            (true, false, false) => Access::Store,
+            (false, _, false) => Access::LOAD,
+            (false, _, true) => Access::ORDERED_LOAD,
+            (true, true, _) => Access::ORDERED_STORE.releasing(),
+            (true, false, true) => Access::ORDERED_STORE,
+            (true, false, false) => Access::STORE,
         };
+        let access = if narrow { access.narrow() } else { access };
         let count = modifiers.find(|part| match part {
             "v2" => Some(2),
             "v4" => Some(4),
@@ -419,7 +421,8 @@ impl Builder<'_> {
         rest: &[Operand],
     ) -> Result<(), String> {
         let release = modifiers.take("release") | modifiers.take("acq_rel");
-        let access = if release { Access::ReleaseAtomic } else { Access::RelaxedAtomic };
+        let access = if release { Access::UPDATE.releasing() } else { Access::UPDATE };
+        let access = if modifiers.take("cta") { access.narrow() } else { access };
         modifiers.ignore(&["relaxed", "acquire", "async"]);
         modifiers.ignore(&SCOPES);
         let target = modifiers.find(space);
@@ -521,8 +524,8 @@ impl Builder<'_> {
         let (_, from, from_offset) = self.address(Some(Target::Global), from)?;
         let (from, from_offset) = self.immediate(Target::Global, from, from_offset);
         // The first check runs the second in its step, and that the copy.
-        self.check_access(Target::Global, from, from_offset, *bytes as u32, Access::Load, u32::MAX);
-        self.check_access(target, to, to_offset, *bytes as u32, Access::Store, u32::MAX);
+        self.check_access(Target::Global, from, from_offset, *bytes as u32, Access::LOAD, u32::MAX);
+        self.check_access(target, to, to_offset, *bytes as u32, Access::STORE, u32::MAX);
         let fields = [Place::Raw(to_offset as u32), to, from, read, Place::Raw(from_offset as u32)];
         let run = match target {
             Target::Shared => select::<CopyAsync<Shared>>(Level::Base),

@@ -121,7 +121,7 @@ impl Builder<'_> {
         let target = if wide { Target::SharedWide } else { Target::Shared };
         // Eight lanes a matrix supply the addresses of its rows.
         let lanes = if list.len() == 4 { u32::MAX } else { (1 << (8 * list.len())) - 1 };
-        self.check_access(target, base, offset, 16, Access::Load, lanes);
+        self.check_access(target, base, offset, 16, Access::LOAD, lanes);
         let fields =
             [Place::Raw(0), base, Place::Raw(offset as u32), Place::Raw(transposed.into()), Place::Raw(0)];
         self.push(run, fields, 0).extra = extra;

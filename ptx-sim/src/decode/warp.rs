@@ -2,6 +2,7 @@
 
 use super::builder::{Builder, Class, Place};
 use super::modifiers::Modifiers;
+use crate::ops::check::{CheckTrigger, CheckWarpSync};
 use crate::ops::control::{Barrier, BarrierResult, GridWait, Nop, Trap, Yield};
 use crate::ops::warp_wide as w;
 use crate::ptx::ast::{Operand, Type};
@@ -66,14 +67,20 @@ impl Builder<'_> {
             ("bar", [member]) if modifiers.take("warp") => {
                 modifiers.ignore(&["sync"]);
                 let member = self.src(member, Type::B32)?;
+                if self.checked {
+                    self.raw::<CheckWarpSync>([zero; 5], 0);
+                }
                 self.raw::<w::WarpSync>([zero, zero, zero, zero, member], 0);
             }
             ("bar" | "barrier", operands) => self.barrier(modifiers, operands)?,
             ("griddepcontrol", []) => {
                 if modifiers.take("wait") {
-                    self.raw::<GridWait>([zero; 5], 0);
+                    self.raw::<GridWait>([zero; 5], 0).waits = true;
                 } else {
                     modifiers.ignore(&["launch_dependents"]);
+                    if self.checked {
+                        self.raw::<CheckTrigger>([zero; 5], 0);
+                    }
                     self.raw::<Nop>([zero; 5], 0);
                 }
             }

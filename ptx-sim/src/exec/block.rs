@@ -30,16 +30,25 @@ pub(crate) enum Progress {
     More,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Barrier {
     arrived: u32,
     /// Warps expected; 0 for all of the block that are still there.
     expected: u32,
+    /// The warp that arrived first, and where.
+    first: (usize, *const Op),
     /// Warps that wait, as a mask.
     waiting: u32,
     any: bool,
     all: bool,
     count: u32,
+}
+
+impl Default for Barrier {
+    fn default() -> Barrier {
+        let first = (0, std::ptr::null());
+        Barrier { arrived: 0, expected: 0, first, waiting: 0, any: false, all: true, count: 0 }
+    }
 }
 
 /// A place to run blocks of one launch in, one after the other.
@@ -86,14 +95,7 @@ impl<'a> Runner<'a> {
             executed: 0,
             arena,
             checker: check.map(|check| {
-                let checker = BlockChecker::new(
-                    check,
-                    &launch.slots,
-                    launch.warps,
-                    launch.shared_bytes,
-                    code.local_bytes,
-                );
-                Box::new(checker)
+                Box::new(BlockChecker::new(check, &launch.slots, launch.warps, code.local_bytes))
             }),
         };
         let checker = runner.checker.as_deref_mut().map_or(std::ptr::null_mut(), |checker| &raw mut *checker);
@@ -270,8 +272,8 @@ impl<'a> Runner<'a> {
             return Ok(Progress::More);
         }
         if self.warps.iter().all(|warp| warp.state == State::Done) {
-            if let Some(checker) = &mut self.checker {
-                checker.finish();
+            if self.checker.as_ref().is_some_and(|checker| checker.barriers()) {
+                self.complete()?;
             }
             return Ok(Progress::Done);
         }
@@ -285,21 +287,28 @@ impl<'a> Runner<'a> {
     fn arrive(&mut self, index: usize) -> Result<(), Box<Fault>> {
         let request = self.warps[index].request;
         let id = request.id as usize;
-        if let Some(checker) = &mut self.checker {
-            // `pc` is where the warp would go on: the barrier stands before it.
-            let at = self.warps[index].pc.wrapping_sub(1);
-            let waits = request.arrival != Arrival::Arrive;
-            if let Err(finding) = checker.arrive(index, id, at as usize, waits) {
-                return Err(self.fault_at(index, at, finding.kind));
-            }
+        // `pc` is where the warp would go on: the barrier stands before it.
+        let at = self.warps[index].pc.wrapping_sub(1);
+        if let Some(checker) = &mut self.checker
+            && let Err(finding) = checker.arrive(index, id, at as usize, request.threads == 0)
+        {
+            return Err(self.fault_at(index, at, finding.kind));
         }
         let lanes = !self.warps[index].exited;
-        let barrier = &mut self.barriers[request.id as usize];
+        let barrier = &mut self.barriers[id];
+        let expected = request.threads / 32;
         if barrier.arrived == 0 {
-            *barrier = Barrier { all: true, ..Barrier::default() };
+            *barrier = Barrier { expected, first: (index, at), ..Barrier::default() };
+        } else if barrier.expected != expected {
+            let threads = |warps: u32| match warps {
+                0 => "all threads".to_string(),
+                warps => format!("{} threads", 32 * warps),
+            };
+            let (before, now) = (threads(barrier.expected), threads(expected));
+            let what = format!("barrier {id} is for {before} where warps wait, and for {now} here");
+            return Err(self.fault_at(index, at, FaultKind::Divergence(what)));
         }
         barrier.arrived += 1;
-        barrier.expected = request.threads / 32;
         match request.arrival {
             Arrival::Arrive => self.warps[index].state = State::Ready,
             Arrival::Sync => barrier.waiting |= 1 << index,
@@ -339,6 +348,20 @@ impl<'a> Runner<'a> {
         for id in 0..16 {
             if self.barriers[id].arrived > 0 && self.barriers[id].expected == 0 {
                 self.release(id);
+            }
+        }
+    }
+
+    /// Whether every barrier that warps arrived at was completed.
+    fn complete(&self) -> Result<(), Box<Fault>> {
+        match self.barriers.iter().enumerate().find(|(_, barrier)| barrier.arrived > 0) {
+            None => Ok(()),
+            Some((id, barrier)) => {
+                let (arrived, expected) = (barrier.arrived, barrier.expected);
+                let what =
+                    format!("{arrived} of {expected} warps arrived at barrier {id}, and the block ends");
+                let (index, at) = barrier.first;
+                Err(self.describe(index, at, 0, FaultKind::MissedArrival(what), None, None))
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use block::{Arena, Progress, Runner};
 
-use crate::check::LaunchCheck;
+use crate::check::{Finding, LaunchCheck};
 use crate::decode::Code;
 use crate::fault::{Fault, FaultKind};
 use crate::memory::{Memory, Slots};
@@ -41,6 +41,8 @@ pub struct PointerAccess {
     pub param: u16,
     /// The access declared.
     pub access: Access,
+    /// Bytes behind the pointer that the launch may touch; 0 for all up to the next pointer, or the allocation's end.
+    pub bytes: u64,
 }
 
 /// One launch.
@@ -78,16 +80,26 @@ impl Checks {
     pub const UNINITIALISED: Checks = Checks(1);
     /// Shared-memory races between warps, judged by barriers.
     pub const RACE: Checks = Checks(2);
-    /// Warps of a block that meet at a barrier by different instructions.
+    /// Warps of a block that meet at a barrier by different instructions, and arrivals that no block waits for.
     pub const BARRIER: Checks = Checks(4);
-    /// Accesses of different blocks to one place that nothing orders.
+    /// Accesses to one place in global memory, of different blocks or warps, that nothing orders.
     pub const BLOCK: Checks = Checks(8);
-    /// Stores through read-only arguments, reads of outputs before they are written.
+    /// Stores through read-only arguments, reads of outputs before they are written, accesses beside all arguments,
+    /// arguments that overlap.
     pub const ACCESS: Checks = Checks(16);
     /// Dependent launches that do not wait, or not in time.
     pub const DEPENDENCY: Checks = Checks(32);
     /// All of them.
     pub const ALL: Checks = Checks(63);
+    /// Each of them, with its name.
+    pub const NAMES: [(Checks, &'static str); 6] = [
+        (Checks::UNINITIALISED, "uninitialised"),
+        (Checks::RACE, "race"),
+        (Checks::BARRIER, "barrier"),
+        (Checks::BLOCK, "block"),
+        (Checks::ACCESS, "access"),
+        (Checks::DEPENDENCY, "dependency"),
+    ];
 
     /// These and `others`.
     #[must_use]
@@ -243,11 +255,29 @@ pub fn run(memory: &Memory, launch: &LaunchConfig<'_>, options: &ExecOptions) ->
     }
     if checked {
         let mut history = memory.history();
-        let check = RefCell::new(LaunchCheck::new(options.checks, &mut history, launch, &job.slots));
+        let at_start = |line: u32, finding: Finding, address: Option<u64>| Fault {
+            line,
+            kind: finding.kind,
+            address,
+            allocation: finding.allocation,
+            ..refuse(String::new())
+        };
+        let check = LaunchCheck::new(options.checks, &mut history, launch, &job.slots)
+            .map_err(|(finding, address)| at_start(launch.kernel.line, finding, Some(address)))?;
+        let check = RefCell::new(check);
         if launch.cooperative {
             resident(&job, &shared, 0, 1, Some(&check));
         } else {
             work(&job, &shared, Some(&check));
+        }
+        let mut check = check.borrow_mut();
+        check.finish();
+        // No thread took such a path, or there would be a fault.
+        if check.must_wait()
+            && let Some(line) = code.unwaited
+        {
+            let what = "a path leads here without griddepcontrol.wait".to_string();
+            shared.record(u64::MAX, Box::new(at_start(line, FaultKind::Dependency(what).into(), None)));
         }
     } else if launch.cooperative {
         // Real threads: blocks wait for each other, so each of these must make progress.

@@ -3,7 +3,7 @@
 use super::lanes::{all, predicate};
 use super::memory::{Address, Space, Window};
 use super::{Handle, Isa, Op};
-use crate::check::{Access, BlockChecker};
+use crate::check::{Access, Accesses, BlockChecker};
 use crate::exec::warp::Warp;
 use std::marker::PhantomData;
 
@@ -18,7 +18,7 @@ unsafe fn checker<'a>(warp: &Warp) -> &'a mut BlockChecker<'a> {
 }
 
 /// Checks the access that the next op makes, and runs that op in the same step, so that no other warp comes between.
-/// Address in `a`; the extra operands at `imm` hold its bytes, offset, number in [`Access::ALL`] and the lanes it is for.
+/// Address in `a`; the extra operands at `imm` hold its bytes, offset, [`Access::code`] and the lanes it is for.
 pub(crate) struct CheckAccess<S>(PhantomData<S>);
 
 impl<S: Space> Handle for CheckAccess<S> {
@@ -41,39 +41,47 @@ impl<S: Space> Handle for CheckAccess<S> {
 /// As [`Handle::run`] of [`CheckAccess`].
 unsafe fn check<S: Space>(warp: &mut Warp, op: &Op) -> Result<(), *const Op> {
     // SAFETY: the caller's promise.
-    let (checker, addresses, [bytes, offset, access, lanes]) = unsafe {
+    let (checker, registers, [bytes, offset, access, lanes]) = unsafe {
         let extra = warp.block.extra.add(op.imm as usize).cast::<[u32; 4]>().read_unaligned();
         (checker(warp), all::<S::Addr>(warp, op.a), extra)
     };
-    let access = Access::ALL[access as usize % Access::ALL.len()];
-    let place = |lane: usize| addresses[lane].plus(i64::from(offset as i32) as u64).wide();
-    if access == Access::Load && S::window(place(warp.first_lane() as usize)).0 == Window::Global {
-        let slot = |lane: usize| place(lane) >> crate::memory::OFFSET_BITS;
-        let first = slot(warp.first_lane() as usize);
-        let together = (0..32).all(|lane| warp.mask >> lane & 1 == 0 || slot(lane) == first);
-        if together && checker.quiet((first as usize).wrapping_sub(1)) {
+    let access = Access::of(access);
+    let offset = i64::from(offset as i32) as u64;
+    let addresses: [u64; 32] = std::array::from_fn(|lane| registers[lane].plus(offset).wide());
+    let active = warp.mask & lanes;
+    if access == Access::LOAD && active != 0 {
+        let (mut first, mut last) = (u64::MAX, 0);
+        for (lane, &address) in addresses.iter().enumerate() {
+            let there = active >> lane & 1 != 0;
+            first = first.min(if there { address } else { u64::MAX });
+            last = last.max(if there { address } else { 0 });
+        }
+        if S::window(first).0 == Window::Global && checker.quiet(first, last, bytes) {
             return Ok(());
         }
     }
-    let mut left = warp.mask & lanes;
+    let mut places = [(Window::Param, 0); 32];
+    let mut sound = 0;
+    let mut left = active;
     while left != 0 {
         let lane = left.trailing_zeros();
         left &= left - 1;
-        let address = place(lane as usize);
+        let address = addresses[lane as usize];
         // What is out of bounds or misaligned is the access's own fault to find.
-        if !address.is_multiple_of(bytes.into()) || S::lane(warp, lane, address, bytes).is_err() {
-            continue;
-        }
-        let waited = warp.waited >> lane & 1 != 0;
-        let (window, within) = S::window(address);
-        if let Err(finding) = checker.access(warp.index, lane, window, within, bytes, access, waited) {
-            return Err(warp.fail(op, lane, finding.kind, Some(address), finding.allocation));
+        if address.is_multiple_of(bytes.into()) && S::lane(warp, lane, address, bytes).is_ok() {
+            places[lane as usize] = S::window(address);
+            sound |= 1 << lane;
         }
     }
-    Ok(())
+    let (index, waited) = (warp.index, warp.waited);
+    let found =
+        checker.accesses(&Accesses { warp: index, lanes: sound, places: &places, bytes, access, waited });
+    found.map_err(|(lane, finding)| {
+        warp.fail(op, lane, finding.kind, Some(addresses[lane as usize]), finding.allocation)
+    })
 }
 
-/// A fence of at least the device's scope.
+/// A fence; `imm` 1 for a scope wider than the block's.
 pub(crate) struct CheckFence;
 
 impl Handle for CheckFence {
@@ -82,7 +90,36 @@ impl Handle for CheckFence {
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: this is checked code.
-        unsafe { checker(warp) }.fence();
+        unsafe { checker(warp) }.fence(warp.index, op.imm == 1);
+        op.next()
+    }
+}
+
+/// The lanes of a warp synchronise, by the next op.
+pub(crate) struct CheckWarpSync;
+
+impl Handle for CheckWarpSync {
+    const HOT: bool = false;
+
+    #[inline(always)]
+    unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
+        // SAFETY: this is checked code.
+        unsafe { checker(warp) }.lanes_meet(warp.index);
+        op.next()
+    }
+}
+
+/// `griddepcontrol.launch_dependents`.
+pub(crate) struct CheckTrigger;
+
+impl Handle for CheckTrigger {
+    const HOT: bool = false;
+
+    #[inline(always)]
+    unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
+        let waited = warp.mask & !warp.waited == 0;
+        // SAFETY: this is checked code.
+        unsafe { checker(warp) }.trigger(waited);
         op.next()
     }
 }
