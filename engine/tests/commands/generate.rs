@@ -145,13 +145,7 @@ fn a_prompt_longer_than_the_context_is_refused() {
 #[test]
 fn a_full_context_ends_the_reply() {
     // The fixture with a context of 32 tokens.
-    let mut bytes = fs::read(FIXTURE).unwrap();
-    let key = b"llama.context_length";
-    let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len() + 4;
-    bytes[at..at + 4].copy_from_slice(&32u32.to_le_bytes());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("short.gguf");
-    fs::write(&file, bytes).unwrap();
+    let file = patched("llama.context_length", 4, &32u32.to_le_bytes());
     for queue in ["1", "16"] {
         let prompt = "x ".repeat(10);
         let words = [
@@ -165,7 +159,7 @@ fn a_full_context_ends_the_reply() {
             "--queue",
             queue,
         ];
-        let object = json(bitwalk(&words).env("BITWALK_MODEL", &file));
+        let object = json(bitwalk(&words).env("BITWALK_MODEL", file.path()));
         let (prompt, produced) = (ids(&object["prompt_ids"]).len(), ids(&object["ids"]).len());
         assert_eq!((&object["finish"], prompt), (&"context".into(), 11));
         // The last token is produced, but there is no position at which it could be read.
@@ -199,4 +193,30 @@ fn prompts_that_are_no_text_are_refused() {
     fails(&mut on_fixture("generate", &["--raw", "--prompt", ""]), 1, "the prompt is empty");
     // Standard input is empty.
     fails(&mut on_fixture("generate", &["--raw"]), 1, "the prompt is empty");
+}
+
+/// The fixture with `bytes` written `skip` bytes behind a metadata key.
+fn patched(key: &str, skip: usize, new: &[u8]) -> tempfile::NamedTempFile {
+    let mut bytes = fs::read(FIXTURE).unwrap();
+    let at = bytes.windows(key.len()).position(|window| window == key.as_bytes()).unwrap() + key.len() + skip;
+    bytes[at..at + new.len()].copy_from_slice(new);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, &bytes).unwrap();
+    file
+}
+
+/// Comparing lists that are made of lists of themselves is work that no fuel is asked for. Here and not beside the other
+/// hostile templates: the thread that compares runs on for as long as the process.
+#[test]
+fn a_template_without_end_is_given_up() {
+    let source = "{% set n = namespace(s=[1], t=[1]) %}{% for i in range(48) %}\
+        {% set n.s = [n.s, n.s] %}{% set n.t = [n.t, n.t] %}{% endfor %}{{ n.s == n.t }}";
+    // Behind the key: a type and a length, then the text, of which the rest becomes a comment.
+    let fixture = bitwalk::format::gguf::GgufFile::open(FIXTURE).unwrap();
+    let was = fixture.metadata().str("tokenizer.chat_template").unwrap().unwrap().len();
+    let source = format!("{source}{{#{}#}}", " ".repeat(was - source.len() - 4));
+    let file = patched("tokenizer.chat_template", 4 + 8, source.as_bytes());
+    let mut command = bitwalk(&["generate", "--prompt", "a"]);
+    let words = "the chat template cannot be applied: it has not ended after 5s";
+    fails(command.env("BITWALK_MODEL", file.path()), 1, words);
 }

@@ -2,6 +2,7 @@
 
 mod cases;
 mod mutations;
+mod templates;
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
@@ -53,9 +54,9 @@ fn peak_memory() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Processor time that this thread has used. Unlike the clock on the wall it does not run while other programs do.
+/// Processor time that the process has used. Unlike the clock on the wall it does not run while other programs do.
 fn processor_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     // Behind the program's name, in parentheses: fields 3, 4 …; 14 and 15 are user and system time in 1/100 s.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
