@@ -14,6 +14,7 @@ pub mod gguf;
 pub mod mmap;
 pub mod safetensors;
 mod source;
+pub mod synthetic;
 mod weight;
 
 pub use dtype::DType;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use super::gguf::Metadata;
+use super::synthetic::PlaneFill;
 use super::{DType, FormatError};
 use crate::config::{Family, ModelConfig};
 
@@ -77,6 +78,13 @@ pub trait TensorSource: Send + Sync {
 
     /// The model's metadata, if the source carries GGUF metadata.
     fn metadata(&self) -> Option<&Metadata> {
+        None
+    }
+
+    /// How a synthetic tensor's planes are filled, in the order that they have on the device, so that a loader may fill them
+    /// there; `None` for tensors that are read from somewhere.
+    fn synthetic(&self, name: &str) -> Option<&[PlaneFill]> {
+        let _ = name;
         None
     }
 
