@@ -22,7 +22,7 @@ impl Gate for KernelCheck {
     const NAME: &'static str = "kernel-check";
     const PROVES: &'static str =
         "every kernel computes what its float64 reference says, all of it and nothing beside it";
-    const ARGUMENTS: &'static str = "KERNEL…   the kernels to check (all)";
+    const ARGUMENTS: &'static str = "KERNEL…   the kernels to check (all), each with its worst error";
     const TEETH: &'static [Tooth] = &[
         Tooth {
             fault: "an off-by-one bound: the last columns are left out",
@@ -115,6 +115,17 @@ fn check(
         let module = modules.get(decl.module).with_context(|| format!("no module {}", decl.module))?;
         match check_kernel(decl, device, &module.function(decl.entry)?, representative) {
             Ok(found) => {
+                if !cx.args.is_empty() {
+                    report.note(format!(
+                        "{}: {} cases, {} elements, worst error {:.2e} (case `{}`), tolerance {:.1e}",
+                        found.kernel,
+                        found.cases,
+                        found.elements,
+                        found.worst,
+                        found.worst_case,
+                        found.tolerance
+                    ));
+                }
                 (cases, elements, skipped) =
                     (cases + found.cases, elements + found.elements, skipped + found.skipped);
                 if found.tolerance > 0.0 && found.worst / found.tolerance > nearest.0 {

@@ -1,6 +1,7 @@
-// One token's attention over a cache of keys and values: rotary embedding and cache write, attention over chunks of 64 keys, and
-// the fold of the chunks. A chunk's result does not depend on how many chunks the launch covers, and the fold takes them in order,
-// so the bits do not depend on the launch's capacity.
+// Attention of consecutive tokens over a cache of keys and values: rotary embedding and cache write, attention over chunks of 64
+// keys, and the fold of the chunks. Token t of a launch is at *position + t and sees the keys up to itself. A chunk's result depends
+// neither on how many chunks nor on how many tokens the launch covers, and the fold takes chunks in order, so the bits depend on
+// neither.
 #include "bw_math.cuh"
 #include "bw_prototypes.cuh"
 #include "warp.cuh"
@@ -52,7 +53,7 @@ struct CacheFp8 {
   static __device__ __forceinline__ uint8_t narrow(float v) { return static_cast<uint8_t>(e4m3_from_f32(v)); }
 };
 
-// One thread two elements of one head: a rotated pair of a query (in place) or key head (to the cache), or two of a value head.
+// Grid (blocks of threads, tokens). One thread two elements of one head: a rotated pair of a query (in place) or key head (to the cache), or two of a value head.
 template <class Cache>
 __device__ __forceinline__ void rope_kv(float* qkv, const uint32_t* position, const float* inv_freq,
                                         typename Cache::Element* k_cache, typename Cache::Element* v_cache, uint32_t q_heads,
@@ -62,12 +63,12 @@ __device__ __forceinline__ void rope_kv(float* qkv, const uint32_t* position, co
   const uint32_t head = thread / pairs, pair = thread % pairs;
   if (head >= q_heads + 2 * kv_heads) return;
   const uint32_t first = interleaved ? 2 * pair : pair, second = interleaved ? 2 * pair + 1 : pair + pairs;
-  float* row = qkv + head * head_dim;
-  const uint64_t at = *position;
+  const uint32_t at = *position + blockIdx.y;
+  float* row = qkv + (static_cast<uint64_t>(blockIdx.y) * (q_heads + 2 * kv_heads) + head) * head_dim;
   float a = row[first], b = row[second];
   if (head < q_heads + kv_heads) {
     float s, c;
-    bw::sincos(static_cast<float>(*position) * inv_freq[pair], s, c);
+    bw::sincos(static_cast<float>(at) * inv_freq[pair], s, c);
     const float rotated_a = fmaf(a, c, -(b * s)), rotated_b = fmaf(b, c, a * s);
     a = rotated_a;
     b = rotated_b;
@@ -78,27 +79,27 @@ __device__ __forceinline__ void rope_kv(float* qkv, const uint32_t* position, co
   } else {
     const bool key = head < q_heads + kv_heads;
     const uint32_t kv_head = head - q_heads - (key ? 0 : kv_heads);
-    typename Cache::Element* out = (key ? k_cache : v_cache) + (at * kv_heads + kv_head) * head_dim;
+    typename Cache::Element* out = (key ? k_cache : v_cache) + (static_cast<uint64_t>(at) * kv_heads + kv_head) * head_dim;
     out[first] = Cache::narrow(a);
     out[second] = Cache::narrow(b);
   }
 }
 
-// Block (kv head, chunk): for each query head of the group, the chunk's softmax-weighted values, its largest score and the sum of
+// Block (kv head, token, chunk): for each query head of the group, the chunk's softmax-weighted values, its largest score and the sum of
 // its weights. A key's score is summed by head_dim/8 lanes, eight elements each, and a butterfly. Values are summed by the same
 // lanes over the keys they hold, in order; then over the lane groups (butterfly), then over the four warps in order.
 template <class Cache, uint32_t DIM>
 __device__ __forceinline__ void attn_split(const float* q, const typename Cache::Element* k, const typename Cache::Element* v,
                                            const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads,
-                                           uint32_t kv_heads, float scale, uint32_t max_chunks) {
+                                           uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t q_stride) {
   constexpr uint32_t LANES = DIM / 8;        // a key
   constexpr uint32_t PASS_KEYS = WARP / LANES;  // a warp and pass
   constexpr uint32_t PASSES = WARP_KEYS / PASS_KEYS;
   __shared__ float score[HEADS][KEYS];
   __shared__ __align__(16) float warp_out[WARPS][HEADS][DIM];
 
-  const uint32_t t_kv = *position + 1;
-  const uint32_t kv_head = blockIdx.x, chunk = blockIdx.y;
+  const uint32_t kv_head = blockIdx.x, token = blockIdx.y, chunk = blockIdx.z;
+  const uint32_t t_kv = *position + token + 1;
   if (chunk * KEYS >= t_kv) return;
   const uint32_t keys = min(t_kv - chunk * KEYS, KEYS);
   const uint32_t group = q_heads / kv_heads;
@@ -106,6 +107,8 @@ __device__ __forceinline__ void attn_split(const float* q, const typename Cache:
   const uint32_t part = lane % LANES * 8, lane_key = warp * WARP_KEYS + lane / LANES;
   const uint64_t base = (static_cast<uint64_t>(chunk) * KEYS * kv_heads + kv_head) * DIM + part;
   const uint32_t stride = kv_heads * DIM;
+  const uint64_t first_head = static_cast<uint64_t>(token) * q_heads;  // of the token, in the results
+  q += static_cast<uint64_t>(token) * q_stride;
 
   for (uint32_t head0 = 0; head0 < group; head0 += HEADS) {
     const uint32_t heads = min(group - head0, HEADS);
@@ -143,7 +146,7 @@ __device__ __forceinline__ void attn_split(const float* q, const typename Cache:
       score[h][lane] = p0;
       score[h][lane + WARP] = p1;
       if (lane == 0) {
-        float* out = max_sum + ((q_head + h) * max_chunks + chunk) * 2;
+        float* out = max_sum + ((first_head + q_head + h) * max_chunks + chunk) * 2;
         out[0] = largest;
         out[1] = sum;
       }
@@ -188,7 +191,7 @@ __device__ __forceinline__ void attn_split(const float* q, const typename Cache:
     for (uint32_t i = threadIdx.x; i < heads * DIM; i += WARPS * WARP) {
       const uint32_t h = i / DIM, d = i % DIM;
       const float sum = (warp_out[0][h][d] + warp_out[1][h][d]) + (warp_out[2][h][d] + warp_out[3][h][d]);
-      partial[(static_cast<uint64_t>(q_head + h) * max_chunks + chunk) * DIM + d] = sum;
+      partial[((first_head + q_head + h) * max_chunks + chunk) * DIM + d] = sum;
     }
     __syncthreads();  // the next heads reuse score and warp_out
   }
@@ -196,63 +199,63 @@ __device__ __forceinline__ void attn_split(const float* q, const typename Cache:
 
 }  // namespace bw
 
-extern "C" __global__ void __launch_bounds__(128) rope_kv_f32(float* qkv, const uint32_t* position, const float* inv_freq, float* k_cache, float* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved) {
+extern "C" __global__ void __launch_bounds__(128) rope_kv_f32(float* qkv, const uint32_t* position, const float* inv_freq, float* k_cache, float* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved, uint32_t tokens) {
   rope_kv<CacheF32>(qkv, position, inv_freq, k_cache, v_cache, q_heads, kv_heads, head_dim, interleaved);
 }
 
-extern "C" __global__ void __launch_bounds__(128) rope_kv_f16(float* qkv, const uint32_t* position, const float* inv_freq, uint16_t* k_cache, uint16_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved) {
+extern "C" __global__ void __launch_bounds__(128) rope_kv_f16(float* qkv, const uint32_t* position, const float* inv_freq, uint16_t* k_cache, uint16_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved, uint32_t tokens) {
   rope_kv<CacheF16>(qkv, position, inv_freq, k_cache, v_cache, q_heads, kv_heads, head_dim, interleaved);
 }
 
-extern "C" __global__ void __launch_bounds__(128) rope_kv_fp8(float* qkv, const uint32_t* position, const float* inv_freq, uint8_t* k_cache, uint8_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved) {
+extern "C" __global__ void __launch_bounds__(128) rope_kv_fp8(float* qkv, const uint32_t* position, const float* inv_freq, uint8_t* k_cache, uint8_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved, uint32_t tokens) {
   rope_kv<CacheFp8>(qkv, position, inv_freq, k_cache, v_cache, q_heads, kv_heads, head_dim, interleaved);
 }
 
-// n_splits is the launch's capacity in chunks, which only the grid needs.
-extern "C" __global__ void __launch_bounds__(128) attn_split_f32_64(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits) {
-  attn_split<CacheF32, 64>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks);
+// n_splits is the launch's capacity in chunks; it and tokens are for the grid alone.
+extern "C" __global__ void __launch_bounds__(128) attn_split_f32_64(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
+  attn_split<CacheF32, 64>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f32_128(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits) {
-  attn_split<CacheF32, 128>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f32_128(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
+  attn_split<CacheF32, 128>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f32_256(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits) {
-  attn_split<CacheF32, 256>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f32_256(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
+  attn_split<CacheF32, 256>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f16_64(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits) {
-  attn_split<CacheF16, 64>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f16_64(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
+  attn_split<CacheF16, 64>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f16_128(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits) {
-  attn_split<CacheF16, 128>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f16_128(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
+  attn_split<CacheF16, 128>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f16_256(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits) {
-  attn_split<CacheF16, 256>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f16_256(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
+  attn_split<CacheF16, 256>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_64(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits) {
-  attn_split<CacheFp8, 64>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks);
+extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_64(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
+  attn_split<CacheFp8, 64>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_128(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits) {
-  attn_split<CacheFp8, 128>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks);
+extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_128(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
+  attn_split<CacheFp8, 128>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_256(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits) {
-  attn_split<CacheFp8, 256>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks);
+extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_256(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
+  attn_split<CacheFp8, 256>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
 // out[h, d] = Σ_c exp(m_c − m) · partial[h, c, d] / Σ_c exp(m_c − m) · sum_c over the chunks c in order, m the largest m_c. One
-// block a query head; head_dim threads (a multiple of 32, at most 256), a thread a column.
-extern "C" __global__ void __launch_bounds__(256) attn_fold(const float* partial, const float* max_sum, const uint32_t* position, float* out, uint32_t q_heads, uint32_t head_dim, uint32_t max_chunks) {
+// block (query head, token); head_dim threads (a multiple of 32, at most 256), a thread a column.
+extern "C" __global__ void __launch_bounds__(256) attn_fold(const float* partial, const float* max_sum, const uint32_t* position, float* out, uint32_t q_heads, uint32_t head_dim, uint32_t max_chunks, uint32_t tokens) {
   __shared__ float warp_max[256 / WARP];
   __shared__ float weight[FOLD_CHUNKS];
   __shared__ float weighted_sum[FOLD_CHUNKS];
-  const uint32_t head = blockIdx.x;
-  const uint32_t chunks = (*position + KEYS) / KEYS;  // of t_kv = *position + 1 keys
+  const uint64_t head = static_cast<uint64_t>(blockIdx.y) * q_heads + blockIdx.x;
+  const uint32_t chunks = (*position + blockIdx.y + KEYS) / KEYS;  // of t_kv = *position + token + 1 keys
   const float* pairs = max_sum + head * max_chunks * 2;
   float largest = __int_as_float(0xff800000);
   for (uint32_t c = threadIdx.x; c < chunks; c += blockDim.x) largest = fmaxf(largest, pairs[2 * c]);
@@ -271,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(256) attn_fold(const float* partial
     }
     __syncthreads();
     {
-      const float* column = partial + (static_cast<uint64_t>(head) * max_chunks + first) * head_dim + threadIdx.x;
+      const float* column = partial + (head * max_chunks + first) * head_dim + threadIdx.x;
 #pragma unroll 4
       for (uint32_t c = 0; c < count; ++c) {
         numerator = fmaf(weight[c], column[c * head_dim], numerator);

@@ -4,33 +4,33 @@
 #include <stdint.h>
 
 // activation.cu
-extern "C" __global__ void swiglu(const float* gate, const float* up, float* y, uint32_t n);
+extern "C" __global__ void swiglu(const float* gate, const float* up, float* y, uint32_t n, float limit, uint32_t tokens, uint32_t x_stride);
 
 // attention.cu
-extern "C" __global__ void attn_fold(const float* partial, const float* max_sum, const uint32_t* position, float* out, uint32_t q_heads, uint32_t head_dim, uint32_t max_chunks);
-extern "C" __global__ void attn_split_f16_128(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_f16_256(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_f16_64(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_f32_128(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_f32_256(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_f32_64(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_fp8_128(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_fp8_256(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void attn_split_fp8_64(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits);
-extern "C" __global__ void rope_kv_f16(float* qkv, const uint32_t* position, const float* inv_freq, uint16_t* k_cache, uint16_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
-extern "C" __global__ void rope_kv_f32(float* qkv, const uint32_t* position, const float* inv_freq, float* k_cache, float* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
-extern "C" __global__ void rope_kv_fp8(float* qkv, const uint32_t* position, const float* inv_freq, uint8_t* k_cache, uint8_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved);
+extern "C" __global__ void attn_fold(const float* partial, const float* max_sum, const uint32_t* position, float* out, uint32_t q_heads, uint32_t head_dim, uint32_t max_chunks, uint32_t tokens);
+extern "C" __global__ void attn_split_f16_128(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride);
+extern "C" __global__ void attn_split_f16_256(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride);
+extern "C" __global__ void attn_split_f16_64(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride);
+extern "C" __global__ void attn_split_f32_128(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride);
+extern "C" __global__ void attn_split_f32_256(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride);
+extern "C" __global__ void attn_split_f32_64(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride);
+extern "C" __global__ void attn_split_fp8_128(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride);
+extern "C" __global__ void attn_split_fp8_256(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride);
+extern "C" __global__ void attn_split_fp8_64(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride);
+extern "C" __global__ void rope_kv_f16(float* qkv, const uint32_t* position, const float* inv_freq, uint16_t* k_cache, uint16_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved, uint32_t tokens);
+extern "C" __global__ void rope_kv_f32(float* qkv, const uint32_t* position, const float* inv_freq, float* k_cache, float* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved, uint32_t tokens);
+extern "C" __global__ void rope_kv_fp8(float* qkv, const uint32_t* position, const float* inv_freq, uint8_t* k_cache, uint8_t* v_cache, uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved, uint32_t tokens);
 
 // ceiling.cu
 extern "C" __global__ void read_only(const uint32_t* words, uint32_t* folded, uint32_t quads, uint32_t blocks);
 
 // embed.cu
-extern "C" __global__ void embed_bf16(const uint16_t* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_f16(const uint16_t* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_f32(const float* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
-extern "C" __global__ void embed_q8_0(const int8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab);
+extern "C" __global__ void embed_bf16(const uint16_t* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
+extern "C" __global__ void embed_f16(const uint16_t* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
+extern "C" __global__ void embed_f32(const float* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
+extern "C" __global__ void embed_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
+extern "C" __global__ void embed_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
+extern "C" __global__ void embed_q8_0(const int8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
 
 // hyper.cu
 extern "C" __global__ void hc_collapse(const float* streams, const float* m, const float* base, const float* scale, const float* norm_weight, float* collapsed, float* normed, float* post, float* comb, uint32_t hidden, uint32_t n, uint32_t iters, float hc_eps, float eps, uint32_t tokens);
@@ -59,34 +59,34 @@ extern "C" __global__ void math_sin(const float* x, float* y, uint32_t n);
 extern "C" __global__ void math_softplus(const float* x, float* y, uint32_t n);
 
 // matvec.cu
-extern "C" __global__ void matvec_bf16(const uint16_t* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_f16(const uint16_t* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_f32(const float* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_q8_0(const int8_t* w_qs, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_bf16(const uint16_t* w, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_f16(const uint16_t* w, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_f32(const float* w, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const float* x, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_q8_0(const int8_t* w_qs, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_bf16(const uint16_t* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_f16(const uint16_t* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_f32(const float* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_q8_0(const int8_t* w_qs, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_swiglu_bf16(const uint16_t* w, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_f16(const uint16_t* w, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_f32(const float* w, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_q8_0(const int8_t* w_qs, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 
 // matvec_i16.cu
-extern "C" __global__ void matvec_i16_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_i16_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_i16_q8_0(const int8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_i16_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_i16_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols);
-extern "C" __global__ void matvec_swiglu_i16_q8_0(const int8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols);
+extern "C" __global__ void matvec_i16_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void matvec_i16_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void matvec_i16_q8_0(const int8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_i16_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_i16_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_i16_q8_0(const int8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 
 // norm.cu
-extern "C" __global__ void quantise_i16(const float* x, int16_t* q, float* scale, uint32_t cols);
-extern "C" __global__ void rms_norm(const float* x, const float* weight, float* y, uint32_t cols, float eps);
-extern "C" __global__ void rms_norm_i16(const float* x, const float* weight, int16_t* q, float* scale, uint32_t cols, float eps);
+extern "C" __global__ void quantise_i16(const float* x, int16_t* q, float* scale, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void rms_norm(const float* x, const float* weight, float* y, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void rms_norm_i16(const float* x, const float* weight, int16_t* q, float* scale, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride);
 
 // sample.cu
-extern "C" __global__ void advance(uint32_t* position);
+extern "C" __global__ void advance(uint32_t* position, uint32_t count);
 extern "C" __global__ void argmax_advance(const float* value, const uint32_t* index, uint32_t* tokens, uint32_t* position, uint32_t parts);
 extern "C" __global__ void argmax_partial(const float* logits, float* value, uint32_t* index, uint32_t vocab);
 

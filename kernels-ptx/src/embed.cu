@@ -1,5 +1,5 @@
-// x = row tokens[*position] of the embedding matrix, widened to float32. An id past the vocabulary writes NaN, so that a bad
-// prompt cannot pass for a good one. One thread eight columns.
+// x[t, c] = row tokens[*position + t] of the embedding matrix, widened to float32, for each of `copies` c. An id past the vocabulary
+// writes NaN, so that a bad prompt cannot pass for a good one. Grid (blocks of columns, tokens), one thread eight columns.
 #include "bw_math.cuh"
 #include "bw_prototypes.cuh"
 
@@ -10,10 +10,10 @@ namespace bw {
 // The eight columns of this thread: `decode(row, column, out)` fills out[8].
 template <class Decode>
 __device__ __forceinline__ void embed(const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab,
-                                      Decode decode) {
+                                      uint32_t copies, Decode decode) {
   const uint32_t column = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
   if (column >= cols) return;
-  const uint32_t token = tokens[*position];
+  const uint32_t token = tokens[*position + blockIdx.y];
   float v[8];
   if (token < vocab) {
     decode(token, column, v);
@@ -21,9 +21,11 @@ __device__ __forceinline__ void embed(const uint32_t* tokens, const uint32_t* po
 #pragma unroll
     for (uint32_t i = 0; i < 8; ++i) v[i] = __int_as_float(0x7fffffff);
   }
-  float4* out = reinterpret_cast<float4*>(x + column);
-  out[0] = make_float4(v[0], v[1], v[2], v[3]);
-  out[1] = make_float4(v[4], v[5], v[6], v[7]);
+  for (uint32_t copy = 0; copy < copies; ++copy) {
+    float4* out = reinterpret_cast<float4*>(x + (static_cast<uint64_t>(blockIdx.y) * copies + copy) * cols + column);
+    out[0] = make_float4(v[0], v[1], v[2], v[3]);
+    out[1] = make_float4(v[4], v[5], v[6], v[7]);
+  }
 }
 
 // Four consecutive bytes' low or high nibbles of a block of 32: columns 0–15 of a block are low nibbles, 16–31 high ones.
@@ -40,16 +42,16 @@ __device__ __forceinline__ void nibbles(const uint8_t* qs, uint32_t row, uint32_
 
 }  // namespace bw
 
-extern "C" __global__ void __launch_bounds__(128) embed_f32(const float* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab) {
-  embed(tokens, position, x, cols, vocab, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+extern "C" __global__ void __launch_bounds__(128) embed_f32(const float* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const float4* p = reinterpret_cast<const float4*>(data + static_cast<uint64_t>(row) * cols + column);
     const float4 a = p[0], b = p[1];
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
   });
 }
 
-extern "C" __global__ void __launch_bounds__(128) embed_f16(const uint16_t* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab) {
-  embed(tokens, position, x, cols, vocab, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+extern "C" __global__ void __launch_bounds__(128) embed_f16(const uint16_t* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint4 w = *reinterpret_cast<const uint4*>(data + static_cast<uint64_t>(row) * cols + column);
     const uint32_t words[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
@@ -60,8 +62,8 @@ extern "C" __global__ void __launch_bounds__(128) embed_f16(const uint16_t* data
   });
 }
 
-extern "C" __global__ void __launch_bounds__(128) embed_bf16(const uint16_t* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab) {
-  embed(tokens, position, x, cols, vocab, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+extern "C" __global__ void __launch_bounds__(128) embed_bf16(const uint16_t* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint4 w = *reinterpret_cast<const uint4*>(data + static_cast<uint64_t>(row) * cols + column);
     const uint32_t words[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
@@ -72,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(128) embed_bf16(const uint16_t* dat
   });
 }
 
-extern "C" __global__ void __launch_bounds__(128) embed_q8_0(const int8_t* qs, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab) {
-  embed(tokens, position, x, cols, vocab, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+extern "C" __global__ void __launch_bounds__(128) embed_q8_0(const int8_t* qs, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint2 q = *reinterpret_cast<const uint2*>(qs + static_cast<uint64_t>(row) * cols + column);
     const float scale = f32_from_f16(d[static_cast<uint64_t>(row) * (cols / 32) + column / 32]);
 #pragma unroll
@@ -84,8 +86,8 @@ extern "C" __global__ void __launch_bounds__(128) embed_q8_0(const int8_t* qs, c
   });
 }
 
-extern "C" __global__ void __launch_bounds__(128) embed_q4_0(const uint8_t* qs, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab) {
-  embed(tokens, position, x, cols, vocab, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+extern "C" __global__ void __launch_bounds__(128) embed_q4_0(const uint8_t* qs, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const float scale = f32_from_f16(d[static_cast<uint64_t>(row) * (cols / 32) + column / 32]);
     nibbles(qs, row, column, cols, v);
 #pragma unroll
@@ -93,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(128) embed_q4_0(const uint8_t* qs, 
   });
 }
 
-extern "C" __global__ void __launch_bounds__(128) embed_q4_1(const uint8_t* qs, const uint16_t* dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab) {
-  embed(tokens, position, x, cols, vocab, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+extern "C" __global__ void __launch_bounds__(128) embed_q4_1(const uint8_t* qs, const uint16_t* dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint32_t pair = reinterpret_cast<const uint32_t*>(dm)[static_cast<uint64_t>(row) * (cols / 32) + column / 32];
     const float scale = f32_from_f16(static_cast<uint16_t>(pair)), minimum = f32_from_f16(static_cast<uint16_t>(pair >> 16));
     nibbles(qs, row, column, cols, v);

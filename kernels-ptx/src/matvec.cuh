@@ -2,15 +2,18 @@
 //
 // A row is read by LANES neighbouring lanes of a warp, each taking 16-byte vectors of the row in turn: vector v goes to lane
 // v mod LANES. A lane adds its vectors alternately into two sums (even and odd turns), the two are added, and a butterfly over the
-// LANES lanes finishes the row. That order is the numeric contract: it depends on the format alone, not on grid, block, or on
-// how many rows a lane carries, so `matvec_swiglu` has the bits of two `matvec`s.
+// LANES lanes finishes the row. That order is the numeric contract: it depends on the format alone, not on grid, block, tokens, or
+// on how many rows a lane carries, so `matvec_swiglu` has the bits of two `matvec`s, and a token the same bits alone and among others.
+//
+// The grid is (tokens, blocks of rows): the tokens of a block of rows run side by side, so that all but the first find its weights in
+// the second-level cache. Activations of a launch are fewer than 2^32.
 //
 // Activations are staged in shared memory (dynamic, of the size that the launch gives: a chunk of at most CHUNK columns), in
 // blocks of 32 padded so that 16-byte reads by neighbouring lanes fall in different banks. Each vector's registers are loaded
 // anew as soon as it is multiplied, so that loads for the next step are always on their way, and those of the first step are
 // before the activations are waited for.
 #pragma once
-#include "bw_math.cuh"
+#include "swiglu.cuh"
 #include "warp.cuh"
 
 namespace bw {
@@ -40,6 +43,7 @@ __device__ __forceinline__ void stage_items(uint32_t items, Load load, Store sto
 struct FloatInput {
   static constexpr uint32_t STRIDE = 36;
   const float* x;
+  uint32_t base;  // of this token's row: an index of 32 bits costs no additions of pointers at each load
 
   // Stages columns [first, first + padded) of which those past `width` are zeros; `padded` is a multiple of 32.
   template <bool SUMS>
@@ -49,7 +53,7 @@ struct FloatInput {
         padded / 4,  // quads of columns
         [&](uint32_t k, uint32_t i) {
           v[k] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-          if (i < width / 4) v[k] = *reinterpret_cast<const float4*>(x + first + 4 * i);
+          if (i < width / 4) v[k] = *reinterpret_cast<const float4*>(x + (base + first + 4 * i));
         },
         [&](uint32_t k, uint32_t i) {
           float* at = staged + (i >> 3) * STRIDE;
@@ -67,6 +71,7 @@ struct Int16Input {
   static constexpr uint32_t STRIDE = 20;
   const int16_t* q;
   const float* scale;
+  uint32_t base;  // of this token's row in q, a multiple of 32
 
   template <bool SUMS>
   __device__ __forceinline__ void stage(uint32_t first, uint32_t width, uint32_t padded) const {
@@ -77,8 +82,8 @@ struct Int16Input {
         [&](uint32_t k, uint32_t i) {
           const bool inside = i < width / 8;
           v[k] = make_uint4(0, 0, 0, 0);
-          if (inside) v[k] = *reinterpret_cast<const uint4*>(q + first + 8 * i);
-          s[k] = inside ? scale[(first >> 5) + (i >> 2)] : 0.0f;
+          if (inside) v[k] = *reinterpret_cast<const uint4*>(q + (base + first + 8 * i));
+          s[k] = inside ? scale[((base + first) >> 5) + (i >> 2)] : 0.0f;
         },
         [&](uint32_t k, uint32_t i) {
           float* at = staged + (i >> 2) * STRIDE;
@@ -172,27 +177,29 @@ __device__ __forceinline__ void row_sums(const typename K::Planes& planes, const
   for (uint32_t r = 0; r < R; ++r) total[r] = butterfly_sum<K::LANES>(sum[r][0] + sum[r][1]);
 }
 
-// y[row] = (residual[row] +) w[row] · x, blockDim.x / LANES rows a block.
+// y[token, row] = (residual[token, row] +) w[row] · x[token], blockDim.x / LANES rows a block; input.base is that of the token.
 template <class K>
 __device__ __forceinline__ void matvec(const typename K::Planes& planes, const typename K::Input& input, const float* residual,
                                        float* y, uint32_t rows, uint32_t cols) {
-  const uint32_t row = (blockIdx.x * blockDim.x + threadIdx.x) / K::LANES;
+  const uint32_t row = (blockIdx.y * blockDim.x + threadIdx.x) / K::LANES;
   float total[1];
   row_sums<K, 1>(planes, input, min(row, rows - 1), 0, cols, total);
   if (threadIdx.x % K::LANES == 0 && row < rows) {
-    if (residual != nullptr) total[0] = residual[row] + total[0];
-    y[row] = total[0];
+    const uint64_t at = static_cast<uint64_t>(blockIdx.x) * rows + row;
+    if (residual != nullptr) total[0] = residual[at] + total[0];
+    y[at] = total[0];
   }
 }
 
-// y[row] = silu(w[row] · x) · (w[rows + row] · x), over a plane of 2·rows rows.
+// y[token, row] = swiglu(w[row] · x[token], w[rows + row] · x[token], limit), over a plane of 2·rows rows.
 template <class K>
 __device__ __forceinline__ void matvec_swiglu(const typename K::Planes& planes, const typename K::Input& input, float* y,
-                                              uint32_t rows, uint32_t cols) {
-  const uint32_t row = (blockIdx.x * blockDim.x + threadIdx.x) / K::LANES;
+                                              uint32_t rows, uint32_t cols, float limit) {
+  const uint32_t row = (blockIdx.y * blockDim.x + threadIdx.x) / K::LANES;
   float total[2];
   row_sums<K, 2>(planes, input, min(row, rows - 1), rows, cols, total);
-  if (threadIdx.x % K::LANES == 0 && row < rows) y[row] = silu(total[0]) * total[1];
+  if (threadIdx.x % K::LANES == 0 && row < rows)
+    y[static_cast<uint64_t>(blockIdx.x) * rows + row] = swiglu(total[0], total[1], limit);
 }
 
 }  // namespace bw

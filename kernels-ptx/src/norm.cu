@@ -1,4 +1,5 @@
-// Root-mean-square norm of one row, and the block-scaled int16 quantisation of what feeds the linear layers.
+// Root-mean-square norm of rows, and the block-scaled int16 quantisation of what feeds the linear layers. A row a token: rows of x
+// are x_stride apart, results are contiguous, and a row's bits do not depend on how many there are.
 #include "bw_prototypes.cuh"
 #include "warp.cuh"
 
@@ -62,7 +63,9 @@ __device__ __forceinline__ void quantise_quad(float4 v, uint32_t i, uint32_t qua
 
 }  // namespace bw
 
-extern "C" __global__ void __launch_bounds__(256) rms_norm(const float* x, const float* weight, float* y, uint32_t cols, float eps) {
+extern "C" __global__ void __launch_bounds__(256) rms_norm(const float* x, const float* weight, float* y, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride) {
+  x += static_cast<uint64_t>(blockIdx.x) * x_stride;
+  y += static_cast<uint64_t>(blockIdx.x) * cols;
   const float scale = inverse_rms(x, cols, eps);
   for (uint32_t i = threadIdx.x; i < cols / 4; i += NORM_THREADS) {
     reinterpret_cast<float4*>(y)[i] =
@@ -70,7 +73,10 @@ extern "C" __global__ void __launch_bounds__(256) rms_norm(const float* x, const
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) rms_norm_i16(const float* x, const float* weight, int16_t* q, float* scale, uint32_t cols, float eps) {
+extern "C" __global__ void __launch_bounds__(256) rms_norm_i16(const float* x, const float* weight, int16_t* q, float* scale, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride) {
+  x += static_cast<uint64_t>(blockIdx.x) * x_stride;
+  q += static_cast<uint64_t>(blockIdx.x) * cols;
+  scale += static_cast<uint64_t>(blockIdx.x) * (cols / 32);
   const float inverse = inverse_rms(x, cols, eps);
   const uint32_t quads = cols / 4;
   for (uint32_t base = threadIdx.x & ~31u; base < quads; base += NORM_THREADS) {
@@ -82,7 +88,10 @@ extern "C" __global__ void __launch_bounds__(256) rms_norm_i16(const float* x, c
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) quantise_i16(const float* x, int16_t* q, float* scale, uint32_t cols) {
+extern "C" __global__ void __launch_bounds__(256) quantise_i16(const float* x, int16_t* q, float* scale, uint32_t cols, uint32_t tokens, uint32_t x_stride) {
+  x += static_cast<uint64_t>(blockIdx.y) * x_stride;
+  q += static_cast<uint64_t>(blockIdx.y) * cols;
+  scale += static_cast<uint64_t>(blockIdx.y) * (cols / 32);
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   const uint32_t quads = cols / 4;
   float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);

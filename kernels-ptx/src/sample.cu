@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256) argmax_advance(const float* va
   }
 }
 
-// *position += 1: the prompt's walks, whose next token is known.
-extern "C" __global__ void __launch_bounds__(32) advance(uint32_t* position) {
-  if (threadIdx.x == 0) *position += 1;
+// *position += count: the prompt's walks, whose next tokens are known.
+extern "C" __global__ void __launch_bounds__(32) advance(uint32_t* position, uint32_t count) {
+  if (threadIdx.x == 0) *position += count;
 }

@@ -1,4 +1,6 @@
-//! One token's attention: rotary embedding and cache write, attention over chunks of 64 keys, the fold of the chunks.
+//! Attention: rotary embedding and cache write, attention over chunks of 64 keys, the fold of the chunks.
+//!
+//! Token t of a launch is at `*position + t` and sees the keys up to itself.
 //!
 //! The cache holds keys and values as `[capacity, kv_heads, head_dim]` of float32, float16 or fp8 e4m3.
 
@@ -18,25 +20,28 @@ fn rope_reference(
     kv_heads: u32,
     head_dim: u32,
     interleaved: u32,
+    tokens: u32,
 ) {
     let (q, kv, dim) = (q_heads as usize, kv_heads as usize, head_dim as usize);
-    for head in 0..q + kv {
-        for (pair, inv_freq) in inv_freq.iter().enumerate().take(dim / 2) {
-            let (i, j) = if interleaved != 0 { (2 * pair, 2 * pair + 1) } else { (pair, pair + dim / 2) };
-            // The angle is a float32 product, as in the models' own code.
-            let (sin, cos) = f64::from(position as f32 * inv_freq).sin_cos();
-            let (a, b) = (qkv[head * dim + i], qkv[head * dim + j]);
-            let rotated = (a * cos - b * sin, b * cos + a * sin);
-            if head < q {
-                (qkv[head * dim + i], qkv[head * dim + j]) = rotated;
-            } else {
-                let at = (position as usize * kv + head - q) * dim;
-                (k_cache[at + i], k_cache[at + j]) = rotated;
+    for (qkv, position) in qkv.chunks_mut((q + 2 * kv) * dim).zip(position..position + tokens) {
+        for head in 0..q + kv {
+            for (pair, inv_freq) in inv_freq.iter().enumerate().take(dim / 2) {
+                let (i, j) = if interleaved != 0 { (2 * pair, 2 * pair + 1) } else { (pair, pair + dim / 2) };
+                // The angle is a float32 product, as in the models' own code.
+                let (sin, cos) = f64::from(position as f32 * inv_freq).sin_cos();
+                let (a, b) = (qkv[head * dim + i], qkv[head * dim + j]);
+                let rotated = (a * cos - b * sin, b * cos + a * sin);
+                if head < q {
+                    (qkv[head * dim + i], qkv[head * dim + j]) = rotated;
+                } else {
+                    let at = (position as usize * kv + head - q) * dim;
+                    (k_cache[at + i], k_cache[at + j]) = rotated;
+                }
             }
         }
+        let at = position as usize * kv * dim;
+        v_cache[at..][..kv * dim].copy_from_slice(&qkv[(q + kv) * dim..][..kv * dim]);
     }
-    let at = position as usize * kv * dim;
-    v_cache[at..][..kv * dim].copy_from_slice(&qkv[(q + kv) * dim..][..kv * dim]);
 }
 
 fn split_reference<T: HostElement<Reference = f64>, const DIM: usize>(
@@ -51,14 +56,18 @@ fn split_reference<T: HostElement<Reference = f64>, const DIM: usize>(
     scale: f32,
     max_chunks: u32,
     _n_splits: u32,
+    tokens: u32,
+    q_stride: u32,
 ) {
-    let (kv_heads, max_chunks, keys) = (kv_heads as usize, max_chunks as usize, position as usize + 1);
-    let group = q_heads as usize / kv_heads;
-    for head in 0..q_heads as usize {
+    let (q_heads, kv_heads, max_chunks) = (q_heads as usize, kv_heads as usize, max_chunks as usize);
+    let group = q_heads / kv_heads;
+    for (index, head) in (0..tokens as usize * q_heads).map(|index| (index, index % q_heads)) {
         let row = |cache: &[T], key: usize| -> Vec<f64> {
             cache[(key * kv_heads + head / group) * DIM..][..DIM].iter().map(|&x| x.widen()).collect()
         };
-        let q = &q[head * DIM..][..DIM];
+        let token = index / q_heads;
+        let q = &q[token * q_stride as usize + head * DIM..][..DIM];
+        let keys = position as usize + token + 1;
         for chunk in 0..keys.div_ceil(CHUNK as usize) {
             let range = chunk * CHUNK as usize..keys.min((chunk + 1) * CHUNK as usize);
             let scores: Vec<f64> = range
@@ -68,7 +77,7 @@ fn split_reference<T: HostElement<Reference = f64>, const DIM: usize>(
                 })
                 .collect();
             let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let at = head * max_chunks + chunk;
+            let at = index * max_chunks + chunk;
             let out = &mut partial[at * DIM..][..DIM];
             out.fill(0.0);
             let mut sum = 0.0;
@@ -90,90 +99,117 @@ fn fold_reference(
     q_heads: u32,
     head_dim: u32,
     max_chunks: u32,
+    tokens: u32,
 ) {
-    let (dim, max_chunks, chunks) = (head_dim as usize, max_chunks as usize, position / CHUNK + 1);
-    for head in 0..q_heads as usize {
+    let (dim, max_chunks) = (head_dim as usize, max_chunks as usize);
+    for head in 0..(tokens * q_heads) as usize {
+        let chunks = (position as usize + head / q_heads as usize) / CHUNK as usize + 1;
         let pair = |c: usize| &max_sum[(head * max_chunks + c) * 2..][..2];
-        let largest = (0..chunks as usize).map(|c| pair(c)[0]).fold(f32::NEG_INFINITY, f32::max);
+        let largest = (0..chunks).map(|c| pair(c)[0]).fold(f32::NEG_INFINITY, f32::max);
         let weight = |c: usize| (f64::from(pair(c)[0]) - f64::from(largest)).exp();
-        let sum: f64 = (0..chunks as usize).map(|c| weight(c) * f64::from(pair(c)[1])).sum();
+        let sum: f64 = (0..chunks).map(|c| weight(c) * f64::from(pair(c)[1])).sum();
         for d in 0..dim {
             let term = |c: usize| weight(c) * f64::from(partial[(head * max_chunks + c) * dim + d]);
-            out[head * dim + d] = (0..chunks as usize).map(term).sum::<f64>() / sum;
+            out[head * dim + d] = (0..chunks).map(term).sum::<f64>() / sum;
         }
     }
 }
 
-/// `(q_heads, kv_heads, head_dim, position, interleaved)`.
 fn rope_cases() -> Vec<Case> {
-    let shapes = [
-        (9, 3, 64, 0, 1),
-        (9, 3, 64, 5, 1),
-        (3, 1, 64, 63, 0),
-        (4, 4, 128, 2, 0),
-        (1, 1, 256, 1, 1),
-        (5, 1, 96, 7, 0),
-    ];
-    let mut cases: Vec<Case> = shapes
-        .iter()
-        .map(|&(q, kv, dim, position, pairs)| rope_case(q, kv, dim, position, pairs, position))
-        .collect();
-    cases.push(rope_case(2, 1, 64, 100, 1, 100));
-    cases.push(rope_case(32, 8, 128, 4095, 1, 4095).representative());
-    cases
+    vec![
+        rope_case([9, 3, 64], 0, 1, 1),
+        rope_case([9, 3, 64], 5, 1, 1),
+        rope_case([3, 1, 64], 63, 0, 1),
+        rope_case([4, 4, 128], 2, 0, 1),
+        rope_case([1, 1, 256], 1, 1, 1),
+        rope_case([5, 1, 96], 7, 0, 1),
+        rope_case([2, 1, 64], 100, 1, 1),
+        rope_case([3, 1, 64], 62, 1, 2),
+        rope_case([4, 2, 96], 0, 0, 5),
+        rope_case([32, 8, 128], 4095, 1, 1).representative(),
+        rope_case([32, 8, 128], 4032, 1, 64).representative(),
+    ]
 }
 
-fn rope_case(q: u32, kv: u32, dim: u32, position: u32, interleaved: u32, last: u32) -> Case {
+fn rope_case([q, kv, dim]: [u32; 3], position: u32, interleaved: u32, tokens: u32) -> Case {
     let inv_freq: Vec<f32> = (0..dim / 2).map(|i| 10_000f32.powf(-2.0 * i as f32 / dim as f32)).collect();
-    let cache = (last as usize + 2) * kv as usize * dim as usize;
+    let cache = (position + tokens + 1) as usize * kv as usize * dim as usize;
     Case::new(format!(
-        "{q} + {kv} heads of {dim} at {position}{}",
+        "{tokens} of {q} + {kv} heads of {dim} at {position}{}",
         if interleaved != 0 { ", interleaved" } else { "" }
     ))
     .u32("q_heads", q)
     .u32("kv_heads", kv)
     .u32("head_dim", dim)
     .u32("interleaved", interleaved)
+    .u32("tokens", tokens)
     .counter("position", position)
     .values("inv_freq", &inv_freq)
     .len("k_cache", cache)
     .len("v_cache", cache)
 }
 
-/// `(q_heads, kv_heads, position)`: one key, a chunk less one, full, one past; groups of 1, 3, 4, 5, 8 and 9 heads.
-const ATTENTION_SHAPES: [(u32, u32, u32); 8] =
-    [(1, 1, 0), (3, 1, 1), (9, 3, 62), (4, 4, 63), (8, 2, 64), (5, 1, 127), (8, 1, 130), (9, 1, 200)];
+/// `(q_heads, kv_heads, position, tokens)`: one key, a chunk less one, full, one past; groups of 1, 3, 4, 5, 8 and 9 heads; two
+/// tokens of which the second begins a chunk, five of which none has the first one's last key.
+const ATTENTION_SHAPES: [(u32, u32, u32, u32); 10] = [
+    (1, 1, 0, 1),
+    (3, 1, 1, 1),
+    (9, 3, 62, 1),
+    (4, 4, 63, 1),
+    (8, 2, 64, 1),
+    (5, 1, 127, 1),
+    (8, 1, 130, 1),
+    (9, 1, 200, 1),
+    (6, 2, 63, 2),
+    (4, 2, 0, 5),
+];
 
-fn split_case(dim: u32, q: u32, kv: u32, position: u32) -> Case {
-    let chunks = position / CHUNK + 1;
-    let cache = (position as usize + 1) * kv as usize * dim as usize;
-    Case::new(format!("{q} heads on {kv} of {dim}, {} keys", position + 1))
+fn split_case(dim: u32, q: u32, kv: u32, position: u32, tokens: u32) -> Case {
+    let keys = position + tokens;
+    let chunks = keys.div_ceil(CHUNK);
+    let cache = keys as usize * kv as usize * dim as usize;
+    Case::new(format!("{tokens} of {q} heads on {kv} of {dim}, {keys} keys"))
         .u32("q_heads", q)
         .u32("kv_heads", kv)
         .f32("scale", 1.0 / (dim as f32).sqrt())
         .u32("max_chunks", chunks)
         .u32("n_splits", chunks.next_power_of_two())
+        .u32("tokens", tokens)
+        .u32("q_stride", (q + 2 * kv) * dim)
         .counter("position", position)
         .len("k", cache)
         .len("v", cache)
 }
 
 fn split_cases<const DIM: u32>() -> Vec<Case> {
-    let mut cases: Vec<Case> =
-        ATTENTION_SHAPES.iter().map(|&(q, kv, position)| split_case(DIM, q, kv, position)).collect();
-    cases.push(split_case(DIM, 32, 8, 4095).representative());
+    let mut cases: Vec<Case> = ATTENTION_SHAPES
+        .iter()
+        .map(|&(q, kv, position, tokens)| split_case(DIM, q, kv, position, tokens))
+        .collect();
+    cases.push(split_case(DIM, 32, 8, 4095, 1).representative());
+    cases.push(split_case(DIM, 32, 8, 1984, 64).representative());
     cases
 }
 
 fn fold_cases() -> Vec<Case> {
-    [(1, 64, 0), (9, 64, 64), (3, 128, 640), (2, 256, 127), (4, 64, 64 * 130)]
+    let shapes: [(u32, u32, u32, u32); 7] = [
+        (1, 64, 0, 1),
+        (9, 64, 64, 1),
+        (3, 128, 640, 1),
+        (2, 256, 127, 1),
+        (4, 64, 64 * 130, 1),
+        (3, 96, 63, 2),
+        (2, 64, 62, 5),
+    ];
+    shapes
         .iter()
-        .map(|&(q, dim, position)| {
-            let chunks = position / CHUNK + 1;
-            Case::new(format!("{q} heads of {dim}, {chunks} chunks"))
+        .map(|&(q, dim, position, tokens)| {
+            let chunks = (position + tokens).div_ceil(CHUNK);
+            Case::new(format!("{tokens} of {q} heads of {dim}, {chunks} chunks"))
                 .u32("q_heads", q)
                 .u32("head_dim", dim)
                 .u32("max_chunks", chunks + 1)
+                .u32("tokens", tokens)
                 .counter("position", position)
                 .fill("max_sum", Fill::Uniform(0.5, 8.0))
         })
@@ -182,28 +218,29 @@ fn fold_cases() -> Vec<Case> {
 
 macro_rules! declare_rope {
     ($($name:ident $entry:tt $element:ident $tolerance:tt;)*) => {$(
-        /// Rotary embedding of the queries (in place) and keys, which go to the cache with the values, at `*position`.
+        /// Rotary embedding of the queries (in place) and keys, which go to the cache with the values, at `*position + t` for token t.
         /// Pairs are `(2i, 2i + 1)` when `interleaved`, else `(i, i + head_dim/2)`; the angle is `position · inv_freq[i]`
         /// in float32. A thread a pair.
         ///
         /// The tolerance is the cache element's rounding, or for float32 that of a few operations.
         #[kernel(module = "attention", entry = $entry, reference = rope_reference, cases = rope_cases, tol = $tolerance)]
-        #[launch(grid = (((q_heads + 2 * kv_heads) * (head_dim / 2)).div_ceil(128), 1, 1), block = (128, 1, 1))]
+        #[launch(grid = (((q_heads + 2 * kv_heads) * (head_dim / 2)).div_ceil(128), tokens, 1), block = (128, 1, 1))]
         #[cost(
-            read = 4 * (q_heads + 2 * kv_heads) * head_dim + inv_freq.bytes() + 4,
-            write = 4 * q_heads * head_dim + 2 * kv_heads * head_dim * size_of::<$element>() as u64,
-            flops = 3 * (q_heads + kv_heads) * head_dim
+            read = qkv.bytes() + inv_freq.bytes() + 4,
+            write = tokens * (4 * q_heads * head_dim + 2 * kv_heads * head_dim * size_of::<$element>() as u64),
+            flops = 3 * tokens * (q_heads + kv_heads) * head_dim
         )]
         pub fn $name(
-            #[len((q_heads + 2 * kv_heads) * head_dim)] qkv: &mut [f32],
+            #[len(tokens * (q_heads + 2 * kv_heads) * head_dim)] qkv: &mut [f32],
             position: &Counter,
             #[len(head_dim / 2)] inv_freq: &[f32],
-            #[len(kv_heads * head_dim)] k_cache: &mut [$element],
-            #[len(kv_heads * head_dim)] v_cache: &mut [$element],
+            #[len(tokens * kv_heads * head_dim)] k_cache: &mut [$element],
+            #[len(tokens * kv_heads * head_dim)] v_cache: &mut [$element],
             q_heads: u32,
             kv_heads: u32,
             head_dim: u32,
             interleaved: u32,
+            tokens: u32,
         );
     )*};
 }
@@ -218,32 +255,35 @@ declare_rope! {
 
 macro_rules! declare_split {
     ($($name:ident $entry:tt $element:ident $dim:literal;)*) => {$(
-        /// For each query head and chunk of 64 keys up to `*position`: `partial = Σ exp(s − m) · v`, `max_sum = (m, Σ
-        /// exp(s − m))`, with scores `s = scale · q · k` and `m` the chunk's largest. Block (kv head, chunk); chunks past
-        /// the length leave at once, so the result does not depend on `n_splits`, the launch's capacity in chunks.
+        /// For each token t, query head and chunk of 64 keys up to `*position + t`: `partial = Σ exp(s − m) · v`, `max_sum = (m, Σ
+        /// exp(s − m))`, with scores `s = scale · q · k` and `m` the chunk's largest. Queries of a token are `q_stride` from those of
+        /// the next. Block (kv head, token, chunk); chunks past the length leave at once, so the result does not depend on
+        /// `n_splits`, the launch's capacity in chunks.
         #[kernel(module = "attention", entry = $entry, reference = split_reference::<$element, $dim>, cases = split_cases::<$dim>, tol = 1e-6)]
-        #[launch(grid = (kv_heads, n_splits, 1), block = (128, 1, 1))]
+        #[launch(grid = (kv_heads, tokens, n_splits), block = (128, 1, 1))]
         #[cost(
-            read = q.bytes() + 2 * n_splits * 64 * kv_heads * $dim * size_of::<$element>() as u64,
-            write = n_splits * q_heads * ($dim + 2) * 4,
-            flops = 4 * n_splits * 64 * q_heads * $dim
+            read = 4 * tokens * q_heads * $dim + 2 * n_splits * 64 * kv_heads * $dim * size_of::<$element>() as u64,
+            write = tokens * n_splits * q_heads * ($dim + 2) * 4,
+            flops = 4 * tokens * n_splits * 64 * q_heads * $dim
         )]
         pub fn $name(
-            #[len(q_heads * $dim)] q: &[f32],
+            #[len((tokens - 1) * q_stride + q_heads * $dim)] q: &[f32],
             #[len(kv_heads * $dim)] k: &[$element],
             #[len(kv_heads * $dim)] v: &[$element],
             position: &Counter,
             #[out]
-            #[len(q_heads * max_chunks * $dim)]
+            #[len(tokens * q_heads * max_chunks * $dim)]
             partial: &mut [f32],
             #[out]
-            #[len(q_heads * max_chunks * 2)]
+            #[len(tokens * q_heads * max_chunks * 2)]
             max_sum: &mut [f32],
             q_heads: u32,
             kv_heads: u32,
             scale: f32,
             max_chunks: u32,
             n_splits: u32,
+            tokens: u32,
+            q_stride: u32,
         );
     )*};
 }
@@ -260,19 +300,20 @@ declare_split! {
     attn_split_fp8_256 "attn_split_fp8_256" F8E4M3 256;
 }
 
-/// `out[h] = Σ_c exp(m_c − m) · partial[h, c] / Σ_c exp(m_c − m) · sum_c` over the chunks up to `*position`, in order.
-/// One block a head, one thread a column: `head_dim` is a multiple of 32, at most 256.
+/// `out[t, h] = Σ_c exp(m_c − m) · partial[t, h, c] / Σ_c exp(m_c − m) · sum_c` over the chunks up to `*position + t`, in
+/// order. One block a head and token, one thread a column: `head_dim` is a multiple of 32, at most 256.
 #[kernel(module = "attention", entry = "attn_fold", reference = fold_reference, cases = fold_cases, tol = 1e-6)]
-#[launch(grid = (q_heads, 1, 1), block = (head_dim, 1, 1))]
-#[cost(read = partial.bytes() + max_sum.bytes() + 4, write = out.bytes(), flops = 2 * q_heads * max_chunks * head_dim)]
+#[launch(grid = (q_heads, tokens, 1), block = (head_dim, 1, 1))]
+#[cost(read = partial.bytes() + max_sum.bytes() + 4, write = out.bytes(), flops = 2 * tokens * q_heads * max_chunks * head_dim)]
 pub fn attn_fold(
-    #[len(q_heads * max_chunks * head_dim)] partial: &[f32],
-    #[len(q_heads * max_chunks * 2)] max_sum: &[f32],
+    #[len(tokens * q_heads * max_chunks * head_dim)] partial: &[f32],
+    #[len(tokens * q_heads * max_chunks * 2)] max_sum: &[f32],
     position: &Counter,
     #[out]
-    #[len(q_heads * head_dim)]
+    #[len(tokens * q_heads * head_dim)]
     out: &mut [f32],
     q_heads: u32,
     head_dim: u32,
     max_chunks: u32,
+    tokens: u32,
 );

@@ -1,52 +1,71 @@
-//! The embedding row of the token being processed.
+//! The embedding rows of the tokens being processed.
 
 use crate::kernel::{BF16, Case, Counter, F16, F32, HostTensor, Q4_0, Q4_1, Q8_0, QTensor, kernel};
 
-fn reference(w: &HostTensor, tokens: &[u32], position: u32, x: &mut [f64], cols: u32, vocab: u32) {
-    let token = tokens[position as usize];
-    for (c, x) in x.iter_mut().enumerate().take(cols as usize) {
-        *x = if token < vocab { f64::from(w.row(token as usize)[c]) } else { f64::NAN };
+fn reference(
+    w: &HostTensor,
+    tokens: &[u32],
+    position: u32,
+    x: &mut [f64],
+    cols: u32,
+    vocab: u32,
+    count: u32,
+    copies: u32,
+) {
+    for (t, x) in x.chunks_mut(copies as usize * cols as usize).enumerate().take(count as usize) {
+        let token = tokens[position as usize + t];
+        for (i, x) in x.iter_mut().enumerate() {
+            *x = if token < vocab { f64::from(w.row(token as usize)[i % cols as usize]) } else { f64::NAN };
+        }
     }
 }
 
 fn cases() -> Vec<Case> {
-    let tokens = [6u32, 0, 3, 1, 5];
-    let mut cases: Vec<Case> = [(7, 32, 0), (7, 96, 1), (7, 576, 2), (7, 1056, 4), (7, 4128, 3)]
-        .iter()
-        .map(|&(vocab, cols, position)| {
-            Case::new(format!("[{vocab}, {cols}], position {position}"))
-                .u32("vocab", vocab)
-                .u32("cols", cols)
-                .counter("position", position)
-                .values("tokens", &tokens)
-        })
-        .collect();
-    cases.push(
-        Case::new("[4096, 4096]")
-            .u32("vocab", 4096)
-            .u32("cols", 4096)
-            .counter("position", 0)
-            .values("tokens", &[4000u32])
-            .representative(),
-    );
+    let case = |vocab: u32, cols: u32, position: u32, count: u32, copies: u32| {
+        Case::new(format!("[{vocab}, {cols}], {count} from {position}, {copies} times"))
+            .u32("vocab", vocab)
+            .u32("cols", cols)
+            .counter("position", position)
+            .u32("count", count)
+            .u32("copies", copies)
+    };
+    // 9 is past the vocabulary.
+    let tokens = [6u32, 0, 3, 1, 5, 9, 2];
+    let small = [
+        case(7, 32, 0, 1, 1),
+        case(7, 96, 1, 1, 1),
+        case(7, 576, 2, 1, 1),
+        case(7, 1056, 4, 1, 1),
+        case(7, 4128, 3, 1, 1),
+        case(7, 128, 5, 1, 4),
+        case(7, 96, 0, 2, 4),
+        case(7, 1056, 2, 5, 1),
+        case(7, 32, 1, 5, 3),
+    ];
+    let mut cases: Vec<Case> = small.into_iter().map(|case| case.values("tokens", &tokens)).collect();
+    cases.push(case(4096, 4096, 0, 1, 1).values("tokens", &[4000u32]).representative());
+    cases.push(case(4096, 4096, 0, 64, 4).values("tokens", &[4000u32; 64]).representative());
     cases
 }
 
 macro_rules! declare {
     ($($name:ident $entry:tt $format:ident;)*) => {$(
-        /// `x = w[tokens[*position]]`, widened to float32 exactly; an id ≥ `vocab` gives NaN. A thread eight columns.
+        /// `x[t, c] = w[tokens[*position + t]]` for `count` tokens t and `copies` copies c, widened to float32 exactly; an id ≥ `vocab`
+        /// gives NaN. A thread eight columns.
         #[kernel(module = "embed", entry = $entry, reference = reference, cases = cases, tol = 0)]
-        #[launch(grid = (cols.div_ceil(1024), 1, 1), block = (128, 1, 1))]
-        #[cost(read = w.row_bytes() + 8, write = x.bytes(), flops = cols)]
+        #[launch(grid = (cols.div_ceil(1024), count, 1), block = (128, 1, 1))]
+        #[cost(read = count * (w.row_bytes() + 4) + 4, write = x.bytes(), flops = count * copies * cols)]
         pub fn $name(
             #[shape(vocab, cols)] w: &QTensor<$format>,
-            #[len(1)] tokens: &[u32],
+            #[len(count)] tokens: &[u32],
             position: &Counter,
             #[out]
-            #[len(cols)]
+            #[len(count * copies * cols)]
             x: &mut [f32],
             cols: u32,
             vocab: u32,
+            count: u32,
+            copies: u32,
         );
     )*};
 }

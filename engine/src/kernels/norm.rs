@@ -1,5 +1,6 @@
-//! Root-mean-square norm of one row, and the quantisation of the `i16` program.
+//! Root-mean-square norm of rows, and the quantisation of the `i16` program.
 
+use super::token_rows;
 use crate::kernel::{Case, kernel};
 
 fn normalised(x: &[f32], weight: &[f32], eps: f32) -> Vec<f64> {
@@ -8,24 +9,38 @@ fn normalised(x: &[f32], weight: &[f32], eps: f32) -> Vec<f64> {
     x.iter().zip(weight).map(|(&v, &w)| f64::from(v) * scale * f64::from(w)).collect()
 }
 
-fn reference(x: &[f32], weight: &[f32], y: &mut [f64], cols: u32, eps: f32) {
-    y[..cols as usize].copy_from_slice(&normalised(&x[..cols as usize], weight, eps));
+fn reference(x: &[f32], weight: &[f32], y: &mut [f64], cols: u32, eps: f32, tokens: u32, x_stride: u32) {
+    for (y, x) in y.chunks_mut(cols as usize).zip(token_rows(x, cols, tokens, x_stride)) {
+        y.copy_from_slice(&normalised(x, weight, eps));
+    }
 }
 
 /// The kernel's own steps, in float32: the order of summation is part of the program's definition.
-fn i16_reference(x: &[f32], weight: &[f32], q: &mut [i16], scale: &mut [f64], cols: u32, eps: f32) {
-    let (x, weight) = (&x[..cols as usize], &weight[..cols as usize]);
-    let mut threads = [[0.0f32; 4]; 256];
-    for (i, quad) in x.chunks(4).enumerate() {
-        for (sum, v) in threads[i % 256].iter_mut().zip(quad) {
-            *sum = v.mul_add(*v, *sum);
-        }
-    }
-    let folded: Vec<f32> = threads.iter().map(|s| (s[0] + s[1]) + (s[2] + s[3])).collect();
-    let warps: Vec<f32> = folded.chunks(32).map(butterfly).collect();
-    let inverse = 1.0 / (butterfly(&warps) / cols as f32 + eps).sqrt();
-    let normalised: Vec<f32> = x.iter().zip(weight).map(|(&x, &w)| x * inverse * w).collect();
-    quantise_reference(&normalised, q, scale, cols);
+fn i16_reference(
+    x: &[f32],
+    weight: &[f32],
+    q: &mut [i16],
+    scale: &mut [f64],
+    cols: u32,
+    eps: f32,
+    tokens: u32,
+    x_stride: u32,
+) {
+    let normalised: Vec<f32> = token_rows(x, cols, tokens, x_stride)
+        .flat_map(|x| {
+            let mut threads = [[0.0f32; 4]; 256];
+            for (i, quad) in x.chunks(4).enumerate() {
+                for (sum, v) in threads[i % 256].iter_mut().zip(quad) {
+                    *sum = v.mul_add(*v, *sum);
+                }
+            }
+            let folded: Vec<f32> = threads.iter().map(|s| (s[0] + s[1]) + (s[2] + s[3])).collect();
+            let warps: Vec<f32> = folded.chunks(32).map(butterfly).collect();
+            let inverse = 1.0 / (butterfly(&warps) / cols as f32 + eps).sqrt();
+            x.iter().zip(weight).map(move |(&x, &w)| x * inverse * w)
+        })
+        .collect();
+    quantise_reference(&normalised, q, scale, cols, tokens, cols);
 }
 
 /// A power of two of sums, folded half onto half.
@@ -39,8 +54,9 @@ fn butterfly(sums: &[f32]) -> f32 {
 }
 
 /// By the program's definition, in float32: the scale is `max |x| / 32512`, each quotient is rounded to nearest even.
-fn quantise_reference(x: &[f32], q: &mut [i16], scale: &mut [f64], cols: u32) {
-    for (block, values) in x[..cols as usize].chunks(32).enumerate() {
+fn quantise_reference(x: &[f32], q: &mut [i16], scale: &mut [f64], cols: u32, tokens: u32, x_stride: u32) {
+    let blocks = token_rows(x, cols, tokens, x_stride).flat_map(|row| row.chunks(32));
+    for (block, values) in blocks.enumerate() {
         let s = values.iter().fold(0.0f32, |a, v| a.max(v.abs())) / 32512.0;
         scale[block] = f64::from(s);
         for (q, v) in q[block * 32..].iter_mut().zip(values) {
@@ -49,23 +65,30 @@ fn quantise_reference(x: &[f32], q: &mut [i16], scale: &mut [f64], cols: u32) {
     }
 }
 
-fn columns(cols: &[u32]) -> Vec<Case> {
-    let case = |&cols: &u32| Case::new(format!("{cols} columns")).u32("cols", cols);
-    let mut cases: Vec<Case> = cols.iter().map(case).collect();
-    cases.push(case(&4096).representative());
+/// One token of each width; two and five of some, contiguous or apart; those of real models.
+fn rows(widths: &[u32]) -> Vec<Case> {
+    let case = |cols: u32, tokens: u32, x_stride: u32| {
+        Case::new(format!("{tokens} of {cols} columns, {x_stride} apart"))
+            .u32("cols", cols)
+            .u32("tokens", tokens)
+            .u32("x_stride", x_stride)
+    };
+    let mut cases: Vec<Case> = widths.iter().map(|&cols| case(cols, 1, cols)).collect();
+    cases.extend([case(96, 2, 224), case(576, 5, 576), case(64, 5, 100), case(1536, 2, 2112)]);
+    cases.extend([case(4096, 1, 4096).representative(), case(4096, 64, 4096).representative()]);
     cases
 }
 
 fn cases() -> Vec<Case> {
-    columns(&[8, 24, 96, 576, 1024, 1032, 2056]).into_iter().map(|case| case.f32("eps", 1e-5)).collect()
+    rows(&[8, 24, 96, 576, 1024, 1032, 2056]).into_iter().map(|case| case.f32("eps", 1e-5)).collect()
 }
 
 fn i16_cases() -> Vec<Case> {
-    columns(&[32, 96, 576, 1024, 1056, 2080]).into_iter().map(|case| case.f32("eps", 1e-5)).collect()
+    rows(&[32, 96, 576, 1024, 1056, 2080]).into_iter().map(|case| case.f32("eps", 1e-5)).collect()
 }
 
 fn quantise_cases() -> Vec<Case> {
-    let mut cases = columns(&[32, 96, 576, 1056, 2080]);
+    let mut cases = rows(&[32, 96, 576, 1056, 2080]);
     // A block of zeros, the smallest denormals (whose scale is denormal too), and the largest finite values.
     let mut x = vec![0.0f32; 96];
     for (i, x) in x.iter_mut().enumerate().skip(32) {
@@ -76,57 +99,64 @@ fn quantise_cases() -> Vec<Case> {
             f32::MAX * sign / (i - 63) as f32
         };
     }
-    cases.push(Case::new("zeros, denormals, largest").u32("cols", 96).values("x", &x));
+    let special = Case::new("zeros, denormals, largest").u32("cols", 96).u32("tokens", 1).u32("x_stride", 96);
+    cases.push(special.values("x", &x));
     cases
 }
 
-/// `y = x / sqrt(mean(x²) + eps) · weight`. One block: quads of columns in turn to 256 threads, each into four sums;
-/// folded in pairs, by a butterfly over each warp, then over the warps.
+/// `y[t] = x[t] / sqrt(mean(x[t]²) + eps) · weight`. One block a token: quads of columns in turn to 256 threads, each into four
+/// sums; folded in pairs, by a butterfly over each warp, then over the warps.
 ///
 /// The tolerance is that of a handful of roundings: the sum's (short chains of positive terms), the square root's, the
 /// quotient's and two products'.
 #[kernel(module = "norm", entry = "rms_norm", reference = reference, cases = cases, tol = 4e-7)]
-#[launch(grid = (1, 1, 1), block = (256, 1, 1))]
-#[cost(read = x.bytes() + weight.bytes(), write = y.bytes(), flops = 4 * cols)]
+#[launch(grid = (tokens, 1, 1), block = (256, 1, 1))]
+#[cost(read = 4 * tokens * cols + weight.bytes(), write = y.bytes(), flops = 4 * tokens * cols)]
 pub fn rms_norm(
-    #[len(cols)] x: &[f32],
+    #[len((tokens - 1) * x_stride + cols)] x: &[f32],
     #[len(cols)] weight: &[f32],
     #[out]
-    #[len(cols)]
+    #[len(tokens * cols)]
     y: &mut [f32],
     cols: u32,
     eps: f32,
+    tokens: u32,
+    x_stride: u32,
 );
 
 /// [`rms_norm`], then each block of 32 columns as int16 with `scale = max / 32512`: `y ≈ q · scale`.
 #[kernel(module = "norm", entry = "rms_norm_i16", reference = i16_reference, cases = i16_cases, tol = 0)]
-#[launch(grid = (1, 1, 1), block = (256, 1, 1))]
-#[cost(read = x.bytes() + weight.bytes(), write = q.bytes() + scale.bytes(), flops = 6 * cols)]
+#[launch(grid = (tokens, 1, 1), block = (256, 1, 1))]
+#[cost(read = 4 * tokens * cols + weight.bytes(), write = q.bytes() + scale.bytes(), flops = 6 * tokens * cols)]
 pub fn rms_norm_i16(
-    #[len(cols)] x: &[f32],
+    #[len((tokens - 1) * x_stride + cols)] x: &[f32],
     #[len(cols)] weight: &[f32],
     #[out]
-    #[len(cols)]
+    #[len(tokens * cols)]
     q: &mut [i16],
     #[out]
-    #[len(cols / 32)]
+    #[len(tokens * (cols / 32))]
     scale: &mut [f32],
     cols: u32,
     eps: f32,
+    tokens: u32,
+    x_stride: u32,
 );
 
 /// Each block of 32 columns as int16: `scale = max |x| / 32512`, `q = round(x / scale)`, both float32 operations.
 /// Infinities and NaN make the block's scale infinite or NaN.
 #[kernel(module = "norm", entry = "quantise_i16", reference = quantise_reference, cases = quantise_cases, tol = 0)]
-#[launch(grid = (cols.div_ceil(1024), 1, 1), block = (256, 1, 1))]
-#[cost(read = x.bytes(), write = q.bytes() + scale.bytes(), flops = 2 * cols)]
+#[launch(grid = (cols.div_ceil(1024), tokens, 1), block = (256, 1, 1))]
+#[cost(read = 4 * tokens * cols, write = q.bytes() + scale.bytes(), flops = 2 * tokens * cols)]
 pub fn quantise_i16(
-    #[len(cols)] x: &[f32],
+    #[len((tokens - 1) * x_stride + cols)] x: &[f32],
     #[out]
-    #[len(cols)]
+    #[len(tokens * cols)]
     q: &mut [i16],
     #[out]
-    #[len(cols / 32)]
+    #[len(tokens * (cols / 32))]
     scale: &mut [f32],
     cols: u32,
+    tokens: u32,
+    x_stride: u32,
 );

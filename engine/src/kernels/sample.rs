@@ -74,13 +74,15 @@ fn advance_cases() -> Vec<Case> {
 }
 
 fn advance_only_cases() -> Vec<Case> {
-    [0, 1, 4095]
-        .map(|position| Case::new(format!("position {position}")).counter("position", position))
+    [(0, 1), (1, 1), (4095, 1), (7, 64), (3, 0)]
+        .map(|(position, count)| {
+            Case::new(format!("{count} from {position}")).counter("position", position).u32("count", count)
+        })
         .into()
 }
 
-fn advance_only_reference(position: &mut u32) {
-    *position += 1;
+fn advance_only_reference(position: &mut u32, count: u32) {
+    *position += count;
 }
 
 /// The best of each of [`argmax_parts`] equal runs of the vocabulary, the lowest index among equals; one block a part. A part
@@ -111,8 +113,8 @@ pub fn argmax_advance(
     parts: u32,
 );
 
-/// `*position += 1`, for walks whose next token is known.
+/// `*position += count`, for walks whose next tokens are known.
 #[kernel(module = "sample", entry = "advance", reference = advance_only_reference, cases = advance_only_cases, tol = 0)]
 #[launch(grid = (1, 1, 1), block = (32, 1, 1))]
 #[cost(read = 4, write = 4, flops = 1)]
-pub fn advance(position: &mut Counter);
+pub fn advance(position: &mut Counter, count: u32);

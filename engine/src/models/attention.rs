@@ -68,7 +68,7 @@ impl Attention {
         let y = arena.take(q_len, "attention output")?;
         b.push(
             "attention fold",
-            attention::attn_fold(&partial, &max_sum, cx.position, &y, heads, head_dim, cx.max_chunks),
+            attention::attn_fold(&partial, &max_sum, cx.position, &y, heads, head_dim, cx.max_chunks, 1),
         )?;
         drop((partial, max_sum));
         let input = LinearInput::plain(b, arena, "quantise", y, &[&self.output])?;
@@ -99,7 +99,7 @@ fn rope_kv(
         (c.heads, c.kv_heads, c.head_dim, u32::from(c.rope.pairing == RopePairing::Interleaved));
     macro_rules! call {
         ($kernel:ident, $k:expr, $v:expr) => {
-            attention::$kernel(qkv, cx.position, cx.inv_freq, $k, $v, heads, kv_heads, dim, interleaved)
+            attention::$kernel(qkv, cx.position, cx.inv_freq, $k, $v, heads, kv_heads, dim, interleaved, 1)
         };
     }
     match (k, v) {
@@ -139,6 +139,8 @@ fn attn_split(
                 a.scale,
                 cx.max_chunks,
                 cx.n_splits,
+                1,
+                a.q.len() as u32,
             )
         };
     }

@@ -39,7 +39,7 @@ impl DenseFfn {
             let both = arena.take(2 * ff, "gate and up")?;
             self.gate_up.matvec(b, "gate, up", &input, &both)?;
             let (gate, up) = (both.slice(..ff)?, both.slice(ff..)?);
-            b.push("swiglu", activation::swiglu(&gate, &up, &act, ff as u32))?;
+            b.push("swiglu", activation::swiglu(&gate, &up, &act, ff as u32, f32::INFINITY, 1, ff as u32))?;
         }
         drop(input);
         let input = LinearInput::plain(b, arena, "quantise", act, &[&self.down])?;

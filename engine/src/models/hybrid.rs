@@ -140,7 +140,7 @@ impl HybridModel {
         let head = b.finish();
 
         let mut b = PlanBuilder::new(engine, arena, "skip");
-        b.push("advance", sample::advance(cache.position()))?;
+        b.push("advance", sample::advance(cache.position(), 1))?;
         Ok(Walk { body, head, skip: b.finish(), n_splits, attention_kernel, sampled: sampler.is_some() })
     }
 }
@@ -167,7 +167,7 @@ fn embed_row(weight: &RawTensor, cache: &Cache, x: &Buffer<f32>) -> Result<Launc
         ($($format:ident => $kernel:ident),*) => {
             match weight.format() {
                 $(TensorFormat::$format => match weight.typed::<$format>() {
-                    Some(w) => embed::$kernel(&w, tokens, position, x, cols, vocab),
+                    Some(w) => embed::$kernel(&w, tokens, position, x, cols, vocab, 1, 1),
                     None => unreachable!("the format has just been matched"),
                 },)*
                 format => {

@@ -34,12 +34,12 @@ impl LinearInput {
         let mut input = LinearInput { float: None, i16: None };
         if consumers.iter().any(|w| !wants_i16(b, w)) {
             let y = arena.take(cols, "normed")?;
-            b.push(what, norm::rms_norm(x, weight, &y, cols as u32, eps))?;
+            b.push(what, norm::rms_norm(x, weight, &y, cols as u32, eps, 1, cols as u32))?;
             input.float = Some(y);
         }
         if consumers.iter().any(|w| wants_i16(b, w)) {
             let (q, scale) = i16_scratch(arena, cols)?;
-            b.push(what, norm::rms_norm_i16(x, weight, &q, &scale, cols as u32, eps))?;
+            b.push(what, norm::rms_norm_i16(x, weight, &q, &scale, cols as u32, eps, 1, cols as u32))?;
             input.i16 = Some((q, scale));
         }
         Ok(input)
@@ -57,7 +57,7 @@ impl LinearInput {
         let mut input = LinearInput { float: None, i16: None };
         if consumers.iter().any(|w| wants_i16(b, w)) {
             let (q, scale) = i16_scratch(arena, cols)?;
-            b.push(what, norm::quantise_i16(&x, &q, &scale, cols as u32))?;
+            b.push(what, norm::quantise_i16(&x, &q, &scale, cols as u32, 1, cols as u32))?;
             input.i16 = Some((q, scale));
         }
         // Kept to the end of the consumers' lifetime also where only the int16 form is read: its memory must not be
@@ -113,11 +113,11 @@ pub fn matvec(
     let (rows, cols) = (weight.rows() as u32, weight.cols() as u32);
     if wants_i16(b, weight) {
         let (q, scale) = x.i16()?;
-        return by_format!(weight, (q, scale, residual, y, rows, cols), Q8_0 => matvec::matvec_i16_q8_0, Q4_0 => matvec::matvec_i16_q4_0,
+        return by_format!(weight, (q, scale, residual, y, rows, cols, 1), Q8_0 => matvec::matvec_i16_q8_0, Q4_0 => matvec::matvec_i16_q4_0,
             Q4_1 => matvec::matvec_i16_q4_1);
     }
     let x = x.float()?;
-    by_format!(weight, (x, residual, y, rows, cols), F32 => matvec::matvec_f32, F16 => matvec::matvec_f16, BF16 => matvec::matvec_bf16,
+    by_format!(weight, (x, residual, y, rows, cols, 1, cols), F32 => matvec::matvec_f32, F16 => matvec::matvec_f16, BF16 => matvec::matvec_bf16,
         Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0, Q4_1 => matvec::matvec_q4_1)
 }
 
@@ -131,11 +131,11 @@ pub fn matvec_swiglu(
     let (rows, cols) = ((weight.rows() / 2) as u32, weight.cols() as u32);
     if wants_i16(b, weight) {
         let (q, scale) = x.i16()?;
-        return by_format!(weight, (q, scale, y, rows, cols), Q8_0 => matvec::matvec_swiglu_i16_q8_0, Q4_0 => matvec::matvec_swiglu_i16_q4_0,
+        return by_format!(weight, (q, scale, y, rows, cols, f32::INFINITY, 1), Q8_0 => matvec::matvec_swiglu_i16_q8_0, Q4_0 => matvec::matvec_swiglu_i16_q4_0,
             Q4_1 => matvec::matvec_swiglu_i16_q4_1);
     }
     let x = x.float()?;
-    by_format!(weight, (x, y, rows, cols), F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16,
+    by_format!(weight, (x, y, rows, cols, f32::INFINITY, 1), F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16,
         BF16 => matvec::matvec_swiglu_bf16, Q8_0 => matvec::matvec_swiglu_q8_0, Q4_0 => matvec::matvec_swiglu_q4_0,
         Q4_1 => matvec::matvec_swiglu_q4_1)
 }

@@ -20,14 +20,14 @@ fn chain(engine: &Engine) -> Plan {
     let (x, w) = (Buffer::from_slice(engine.device(), &[2.0; 64], "x").unwrap(), weight(engine));
     let mut builder = PlanBuilder::new(engine, &arena, "chain");
     let a = arena.take(64, "a").unwrap();
-    builder.push("first", norm::rms_norm(&x, &w, &a, 64, 0.0)).unwrap();
+    builder.push("first", norm::rms_norm(&x, &w, &a, 64, 0.0, 1, 64)).unwrap();
     let b = arena.take(64, "b").unwrap();
-    builder.push("second", norm::rms_norm(&a, &w, &b, 64, 0.0)).unwrap();
+    builder.push("second", norm::rms_norm(&a, &w, &b, 64, 0.0, 1, 64)).unwrap();
     let a_address = a.address();
     drop(a);
     let c = arena.take(64, "c").unwrap();
     assert_eq!(c.address(), a_address, "the arena reuses what was given back");
-    builder.push("third", norm::rms_norm(&b, &w, &c, 64, 0.0)).unwrap();
+    builder.push("third", norm::rms_norm(&b, &w, &c, 64, 0.0, 1, 64)).unwrap();
     builder.finish()
 }
 
@@ -38,7 +38,7 @@ fn an_argument_that_is_read_and_written_is_named() {
     let x = Buffer::from_slice(engine.device(), &[1.0; 64], "x").unwrap();
     let mut builder = PlanBuilder::new(&engine, &arena, "p");
     builder.layer(Some(7));
-    let error = builder.push("norm", norm::rms_norm(&x, &weight(&engine), &x, 64, 0.0)).unwrap_err();
+    let error = builder.push("norm", norm::rms_norm(&x, &weight(&engine), &x, 64, 0.0, 1, 64)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "layer 7, norm: arguments `x` and `y` overlap in buffer `x`, and one of them is written: give the launch \
@@ -47,7 +47,7 @@ fn an_argument_that_is_read_and_written_is_named() {
     // Halves of one buffer do not overlap.
     let both = Buffer::<f32>::new(engine.device(), 128, "both").unwrap();
     let (low, high) = (both.slice(..64).unwrap(), both.slice(64..).unwrap());
-    builder.push("norm", norm::rms_norm(&low, &weight(&engine), &high, 64, 0.0)).unwrap();
+    builder.push("norm", norm::rms_norm(&low, &weight(&engine), &high, 64, 0.0, 1, 64)).unwrap();
 }
 
 #[test]
@@ -57,14 +57,15 @@ fn scratch_that_nothing_wrote_is_named() {
     let (gate_up, y) = (arena.take::<f32>(128, "gate and up").unwrap(), arena.take(64, "y").unwrap());
     let (gate, up) = (gate_up.slice(..64).unwrap(), gate_up.slice(64..).unwrap());
     let mut builder = PlanBuilder::new(&engine, &arena, "p");
-    builder.push("gate", norm::rms_norm(&weight(&engine), &weight(&engine), &gate, 64, 0.0)).unwrap();
-    let error = builder.push("swiglu", activation::swiglu(&gate, &up, &y, 64)).unwrap_err();
+    builder.push("gate", norm::rms_norm(&weight(&engine), &weight(&engine), &gate, 64, 0.0, 1, 64)).unwrap();
+    let error =
+        builder.push("swiglu", activation::swiglu(&gate, &up, &y, 64, f32::INFINITY, 1, 64)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "swiglu: argument `up` reads bytes 256..512 of scratch `gate and up`, which no launch before wrote whole"
     );
-    builder.push("up", norm::rms_norm(&weight(&engine), &weight(&engine), &up, 64, 0.0)).unwrap();
-    builder.push("swiglu", activation::swiglu(&gate, &up, &y, 64)).unwrap();
+    builder.push("up", norm::rms_norm(&weight(&engine), &weight(&engine), &up, 64, 0.0, 1, 64)).unwrap();
+    builder.push("swiglu", activation::swiglu(&gate, &up, &y, 64, f32::INFINITY, 1, 64)).unwrap();
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn scratch_that_was_given_back_is_named() {
     drop(scratch);
     let mut builder = PlanBuilder::new(&engine, &arena, "p");
     let x = weight(&engine);
-    let error = builder.push("norm", norm::rms_norm(&x, &x, &kept, 64, 0.0)).unwrap_err();
+    let error = builder.push("norm", norm::rms_norm(&x, &x, &kept, 64, 0.0, 1, 64)).unwrap_err();
     assert!(matches!(error, PlanError::Lifetime { argument: "y", .. }), "{error}");
 }
 
@@ -117,7 +118,7 @@ fn a_reseated_buffer_shows_in_the_signature_and_is_patched() {
     let x = Buffer::from_slice(engine.device(), &[3.0; 64], "x").unwrap();
     let y = Buffer::<f32>::new(engine.device(), 64, "y").unwrap();
     let mut builder = PlanBuilder::new(&engine, &arena, "p");
-    builder.push("norm", norm::rms_norm(&x, &weight(&engine), &y, 64, 0.0)).unwrap();
+    builder.push("norm", norm::rms_norm(&x, &weight(&engine), &y, 64, 0.0, 1, 64)).unwrap();
     let mut captured = builder.finish().capture(engine.stream()).unwrap();
     assert!(captured.stale().is_empty());
     let old = x.address();
