@@ -43,6 +43,13 @@ pub enum FaultKind {
     },
     /// An access to an allocation that was freed before the launch.
     UseAfterFree,
+    /// An access to another device's memory without peer access.
+    NoPeerAccess {
+        /// The device that runs the kernel.
+        device: u32,
+        /// The device whose memory it is.
+        owner: u32,
+    },
     /// An address that is no multiple of the access size.
     Misaligned {
         /// Which memory.
@@ -141,6 +148,10 @@ impl fmt::Display for FaultKind {
                 write!(f, "{verb} of {bytes} bytes out of bounds of {space} memory ({size} bytes)")
             }
             FaultKind::UseAfterFree => write!(f, "use after free"),
+            FaultKind::NoPeerAccess { device, owner } => write!(
+                f,
+                "access by device {device} to the memory of device {owner}, to which it has no peer access"
+            ),
             FaultKind::Misaligned { space, bytes } => {
                 write!(f, "{space} access of {bytes} bytes is not aligned to its size")
             }

@@ -7,7 +7,7 @@
 //! local memory, see [`window`]) lie there.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -75,6 +75,20 @@ pub enum MemoryError {
         address: u64,
         /// The freed allocation.
         name: String,
+    },
+    /// A device's access to the memory of another device, to which it has no access.
+    #[error(
+        "address {address:#x} is in `{name}`, in the memory of device {owner}, to which device {device} has no peer access"
+    )]
+    NoPeerAccess {
+        /// The address.
+        address: u64,
+        /// The allocation.
+        name: String,
+        /// The device that accesses it.
+        device: u32,
+        /// The device whose memory it is.
+        owner: u32,
     },
     /// The range leaves the allocation.
     #[error("{bytes} bytes at {address:#x} leave `{name}`: offset {offset} of {size} bytes")]
@@ -169,6 +183,15 @@ pub(crate) struct Slot {
     /// Keeps the bytes; `None` once freed.
     allocation: Option<Arc<Allocation>>,
     name: Arc<str>,
+    /// Where a device sees memory of another one that it has no access to (`size` is 0 then): both.
+    foreign: Option<Foreign>,
+}
+
+/// A device and the owner of memory that it does not reach.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Foreign {
+    pub(crate) device: u32,
+    pub(crate) owner: u32,
 }
 
 // SAFETY: `base` points into `allocation`, for which the same is promised above.
@@ -183,7 +206,26 @@ impl Slot {
             size: allocation.size,
             name: allocation.name.clone(),
             allocation: Some(Arc::new(allocation)),
+            foreign: None,
         }
+    }
+
+    /// The slot as `device` sees it, which may reach the memory of the devices that `reach` says yes to.
+    fn seen_by(&self, device: u32, reach: impl Fn(u32) -> bool) -> Slot {
+        match self.allocation.as_ref().map(|allocation| allocation.device) {
+            Some(owner) if !reach(owner) => Slot {
+                base: NonNull::dangling().as_ptr(),
+                size: 0,
+                foreign: Some(Foreign { device, owner }),
+                ..self.clone()
+            },
+            _ => self.clone(),
+        }
+    }
+
+    /// The device that looks at it and the owner, where the one does not reach the other's memory.
+    pub(crate) fn foreign(&self) -> Option<Foreign> {
+        self.foreign
     }
 
     /// The name of the allocation that is or was here.
@@ -213,8 +255,13 @@ impl Slot {
     }
 
     fn release(&mut self) {
-        *self =
-            Slot { base: NonNull::dangling().as_ptr(), size: 0, allocation: None, name: self.name.clone() };
+        *self = Slot {
+            base: NonNull::dangling().as_ptr(),
+            size: 0,
+            allocation: None,
+            name: self.name.clone(),
+            foreign: None,
+        };
     }
 }
 
@@ -225,6 +272,27 @@ pub(crate) type Slots = Arc<Vec<Slot>>;
 struct Table {
     slots: Slots,
     in_use: HashMap<u32, u64>,
+    /// The devices that have or had an allocation.
+    devices: HashSet<u32>,
+    /// Which device reaches which other's memory.
+    peers: HashSet<(u32, u32)>,
+    /// The slots as devices see them that do not reach all memory. Empty after every change.
+    views: HashMap<u32, Slots>,
+}
+
+impl Table {
+    fn reaches(&self, device: u32, owner: u32) -> bool {
+        device == owner || self.peers.contains(&(device, owner))
+    }
+
+    /// What `device` sees without a view of its own: everything, if it reaches all memory that there is.
+    fn view(&self, device: u32) -> Option<Slots> {
+        if self.devices.iter().all(|&owner| self.reaches(device, owner)) {
+            Some(self.slots.clone())
+        } else {
+            self.views.get(&device).cloned()
+        }
+    }
 }
 
 /// A module's variables on one device: the module, kept so that its address is not given to another, and the variables'
@@ -295,6 +363,8 @@ impl Memory {
         let allocation = Allocation::new(bytes, device, address, name, track).ok_or_else(refused)?;
         Arc::make_mut(&mut table.slots).push(Slot::new(allocation));
         table.in_use.insert(device, in_use + bytes);
+        table.devices.insert(device);
+        table.views.clear();
         Ok(address)
     }
 
@@ -320,6 +390,7 @@ impl Memory {
             return Err(MemoryError::Freed { address, name: allocation.name.to_string() });
         }
         slot.release();
+        table.views.clear();
         if let Some(in_use) = table.in_use.get_mut(&allocation.device) {
             *in_use -= allocation.size;
         }
@@ -461,9 +532,51 @@ impl Memory {
         Ok(symbols)
     }
 
-    /// The slots as they are now, for a launch to resolve addresses in.
-    pub(crate) fn slots(&self) -> Slots {
+    /// Lets kernels and copies of `device` reach the memory of `owner`. A device always reaches its own; kernels that run
+    /// on another device's memory without this fault.
+    pub fn enable_peer_access(&self, device: u32, owner: u32) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.peers.insert((device, owner));
+        table.views.clear();
+    }
+
+    /// Whether kernels and copies of `device` reach the memory of `owner`.
+    pub fn reaches(&self, device: u32, owner: u32) -> bool {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).reaches(device, owner)
+    }
+
+    /// Checks that `device` reaches the memory at `address`.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoPeerAccess`], or when the address is in no live allocation.
+    pub fn check_reach(&self, device: u32, address: u64) -> Result<(), MemoryError> {
+        let allocation = self.find(address)?;
+        let owner = allocation.device;
+        if self.reaches(device, owner) {
+            return Ok(());
+        }
+        Err(MemoryError::NoPeerAccess { address, name: allocation.name.to_string(), device, owner })
+    }
+
+    /// All slots as they are now.
+    fn slots(&self) -> Slots {
         self.table.read().unwrap_or_else(PoisonError::into_inner).slots.clone()
+    }
+
+    /// The slots as they are now, for a launch on `device` to resolve addresses in.
+    pub(crate) fn slots_for(&self, device: u32) -> Slots {
+        if let Some(view) = self.table.read().unwrap_or_else(PoisonError::into_inner).view(device) {
+            return view;
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have made it meanwhile.
+        table.view(device).unwrap_or_else(|| {
+            let view =
+                table.slots.iter().map(|slot| slot.seen_by(device, |owner| table.reaches(device, owner)));
+            let view: Slots = Arc::new(view.collect());
+            table.views.insert(device, view.clone());
+            view
+        })
     }
 
     fn find(&self, address: u64) -> Result<Arc<Allocation>, MemoryError> {
@@ -499,6 +612,30 @@ pub(crate) fn slot_of(address: u64) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_sees_its_own_memory_and_that_of_its_peers() {
+        let memory = Memory::new();
+        let theirs = memory.allocate(1, 5, "theirs").unwrap();
+        let sizes = |device| memory.slots_for(device).iter().map(|slot| slot.size).collect::<Vec<_>>();
+        assert_eq!((sizes(0), sizes(1)), (vec![0], vec![5]));
+        let mine = memory.allocate(0, 3, "mine").unwrap();
+        assert_eq!((sizes(0), sizes(1)), (vec![0, 3], vec![5, 0]));
+        let refused = memory.check_reach(0, theirs + 4);
+        let name = "theirs".to_owned();
+        assert_eq!(
+            refused,
+            Err(MemoryError::NoPeerAccess { address: theirs + 4, name, device: 0, owner: 1 })
+        );
+        assert_eq!(memory.check_reach(0, mine), Ok(()));
+        memory.enable_peer_access(0, 1);
+        assert_eq!((sizes(0), sizes(1)), (vec![5, 3], vec![5, 0]));
+        assert_eq!((memory.reaches(0, 1), memory.reaches(1, 0), memory.reaches(2, 2)), (true, false, true));
+        assert_eq!((memory.check_reach(0, theirs), memory.check_reach(1, mine).is_err()), (Ok(()), true));
+        memory.free(mine).unwrap();
+        assert_eq!((sizes(0), sizes(1)), (vec![5, 0], vec![5, 0]));
+        assert!(memory.slots_for(1)[1].freed() && memory.slots_for(1)[1].foreign().is_none());
+    }
 
     #[test]
     fn addresses_are_aligned_unique_and_never_reused() {
@@ -582,7 +719,7 @@ mod tests {
         let memory = Memory::new();
         let a = memory.allocate(0, 4, "a").unwrap();
         memory.write(a, &[5; 4]).unwrap();
-        let slots = memory.slots();
+        let slots = memory.slots_for(0);
         memory.free(a).unwrap();
         let slot = &slots[slot_of(a).unwrap()];
         // SAFETY: the snapshot holds the allocation.

@@ -68,8 +68,9 @@ pub(super) trait Backend: Send + Sync + Debug {
     fn pinned_allocate(&self, bytes: usize) -> Result<NonNull<u8>>;
     /// Frees page-locked memory of `pinned_allocate`, of the same size.
     fn pinned_free(&self, memory: NonNull<u8>, bytes: usize);
-    /// Lets kernels and copies of this device reach the memory of device `ordinal` of the same kind.
-    fn enable_peer_access(&self, ordinal: u32) -> Result<()>;
+    /// Lets kernels and copies of this device reach the memory of device `ordinal` of the same kind; false when the two are
+    /// not connected.
+    fn enable_peer_access(&self, ordinal: u32) -> Result<bool>;
 
     /// Waits for all work of all streams.
     fn synchronize(&self) -> Result<()>;
@@ -86,7 +87,7 @@ pub(super) trait Backend: Send + Sync + Debug {
     fn upload_pinned(&self, stream: StreamHandle, dst: u64, src: NonNull<u8>, bytes: usize) -> Result<()>;
     /// Queues a copy to page-locked host memory, which outlives the copy and every graph that holds it.
     fn download_pinned(&self, stream: StreamHandle, dst: NonNull<u8>, src: u64, bytes: usize) -> Result<()>;
-    /// Queues a copy between device memories, of this or of another device of the same kind.
+    /// Queues a copy between device memories, of this device or of another that it reaches.
     fn copy(&self, stream: StreamHandle, dst: u64, src: u64, bytes: usize) -> Result<()>;
     fn fill(&self, stream: StreamHandle, dst: u64, byte: u8, bytes: usize) -> Result<()>;
 

@@ -43,6 +43,13 @@ pub enum Violation {
     /// A copy from or to pageable host memory (the buffer's name): a replay would read or write that host
     /// memory again, when it may be gone.
     PageableCopy(String),
+    /// Access to the memory of another device (its name) that was not asked for before: enabling it changes the device.
+    PeerAccess(String),
+    /// A copy (the source's name) between devices that are not connected: it goes through the host, in steps that a graph
+    /// would have to wait for.
+    StagedCopy(String),
+    /// An operation that failed (its error): a graph without it would not do what its body says.
+    Failure(String),
 }
 
 impl fmt::Display for Violation {
@@ -53,6 +60,11 @@ impl fmt::Display for Violation {
             Self::ModuleLoad(name) => write!(f, "load of module `{name}`"),
             Self::Synchronisation(what) => write!(f, "host synchronisation ({what})"),
             Self::PageableCopy(name) => write!(f, "pageable copy of `{name}`"),
+            Self::PeerAccess(device) => write!(f, "first access to the memory of {device}"),
+            Self::Failure(error) => write!(f, "a failed operation ({error})"),
+            Self::StagedCopy(name) => {
+                write!(f, "copy of `{name}` to another device through the host, there being no peer access")
+            }
         }
     }
 }
@@ -215,16 +227,23 @@ mod tests {
             Violation::Synchronisation("synchronize"),
             Violation::PageableCopy("p".into()),
             Violation::ModuleLoad("m".into()),
+            Violation::Failure("launch of `k`: why".into()),
         ] {
             assert!(matches!(machine.forbid(violation), Some(CaptureError::Forbidden(_))));
         }
         let body = BodyOutcome::Failed("ignored, the violations caused it".into());
         let error = machine.finish(body, Ok(7)).unwrap_err();
         let CaptureError::Refused(list) = &error else { panic!("{error}") };
-        assert_eq!(list.len(), 5);
+        assert_eq!(list.len(), 6);
         let text = error.to_string();
-        for word in ["allocation of `a`", "free of `f`", "synchronize", "pageable copy of `p`", "module `m`"]
-        {
+        for word in [
+            "allocation of `a`",
+            "free of `f`",
+            "synchronize",
+            "pageable copy of `p`",
+            "module `m`",
+            "of `k`: why",
+        ] {
             assert!(text.contains(word), "{text}");
         }
         machine.begin().unwrap();

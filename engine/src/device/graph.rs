@@ -6,7 +6,7 @@ use super::capture::Violation;
 use super::error::{DeviceError, Result};
 use super::module::Function;
 use super::stream::{Keep, LaunchParams, Stream, forbid_in_capture};
-use super::{Device, TransferCounts};
+use super::{Device, DeviceCounters};
 use std::fmt;
 use std::sync::Arc;
 
@@ -103,8 +103,8 @@ pub struct Graph {
     edges: Vec<GraphEdge>,
     /// The function of each kernel node.
     functions: Vec<Option<Function>>,
-    /// What one run copies between host and device.
-    transfers: TransferCounts,
+    /// What one run does.
+    counters: DeviceCounters,
     /// Held, never looked at.
     _keep: Vec<Keep>,
 }
@@ -116,8 +116,8 @@ pub(super) struct Recorded {
     pub keep: Vec<Keep>,
     /// The functions launched, each once.
     pub functions: Vec<Function>,
-    /// What one run copies between host and device.
-    pub transfers: TransferCounts,
+    /// What one run does.
+    pub counters: DeviceCounters,
 }
 
 impl Graph {
@@ -131,7 +131,7 @@ impl Graph {
             nodes: contents.nodes,
             edges: contents.edges,
             functions,
-            transfers: recorded.transfers,
+            counters: DeviceCounters { graph_launches: 1, ..recorded.counters },
             _keep: recorded.keep,
         })
     }
@@ -228,7 +228,7 @@ impl GraphExec {
         stream.device().expect_same(self.graph.device(), "graph", "captured")?;
         forbid_in_capture(|| Violation::Synchronisation("launch of a graph"))?;
         self.exec.device.backend().exec_launch(self.exec.handle, stream.handle())?;
-        self.exec.device.count_transfers(self.graph.transfers);
+        self.exec.device.count(self.graph.counters);
         Ok(())
     }
 

@@ -5,9 +5,11 @@
 //! behaves alike on both kinds of device: the differences (a kernel's fault shows at the launch on the
 //! simulated device, at the next synchronisation on CUDA) are named where they are.
 //!
-//! - [`spec`](DeviceSpec): what `--device` may say
-//! - `buffer`, `stream`, `module`, `graph`: the public types
+//! - [`spec`](DeviceSpec): what `--device` and `--devices` may say
+//! - `buffer`, `stream`, `event`, `module`, `graph`: the public types
 //! - [`capture`]: the capture state machine, pure
+//! - `counters`: what a device did, in numbers
+//! - `peer`: memory of other devices; [`links`]: whether what goes there arrives
 //! - `backend`: the seam; `cuda` and `driver` on its one side, `sim` on the other
 //! - `abi`: the interface of a module's entries, read from the PTX
 //! - [`selftest`]: what must hold on any device, as tests and gates run it
@@ -16,12 +18,16 @@ mod abi;
 mod backend;
 mod buffer;
 pub mod capture;
+mod counters;
 mod cuda;
 mod driver;
 mod element;
 mod error;
+mod event;
 mod graph;
+pub mod links;
 mod module;
+mod peer;
 mod registry;
 pub mod selftest;
 mod sim;
@@ -32,15 +38,19 @@ mod tests;
 
 pub use buffer::{Allocation, Buffer, BufferPlace, HostBuffer, RawBuffer};
 pub use capture::{CaptureError, CaptureState, Violation};
+pub use counters::{Copies, DeviceCounters};
 pub use element::{Element, F8E4M3};
 pub use error::{DeviceError, Result};
+pub use event::Event;
 pub use graph::{Graph, GraphEdge, GraphExec, GraphNode, KernelNode};
 pub use module::{Function, FunctionInfo, MAX_PARAMS, Module, ParamLayout};
-pub use spec::{DeviceSpec, ParseDeviceSpecError};
-pub use stream::{Access, Event, LaunchParams, ParamAccess, Stream};
+pub use spec::{DeviceList, DeviceSpec, ParseDeviceListError, ParseDeviceSpecError};
+pub use stream::{Access, LaunchParams, ParamAccess, Stream};
 
 use backend::{Backend, StreamHandle};
+use counters::CounterCells;
 use ptx_sim::system::System;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,47 +99,14 @@ pub struct DeviceInfo {
     pub driver_release: Option<String>,
 }
 
-/// Bytes copied between host and device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TransferCounts {
-    /// From host to device.
-    pub host_to_device: u64,
-    /// From device to host.
-    pub device_to_host: u64,
-}
-
-impl TransferCounts {
-    fn to_device(bytes: usize) -> Self {
-        Self { host_to_device: bytes as u64, device_to_host: 0 }
-    }
-
-    fn to_host(bytes: usize) -> Self {
-        Self { host_to_device: 0, device_to_host: bytes as u64 }
-    }
-
-    /// What was copied between an earlier count and this one.
-    pub fn since(self, earlier: Self) -> Self {
-        Self {
-            host_to_device: self.host_to_device.wrapping_sub(earlier.host_to_device),
-            device_to_host: self.device_to_host.wrapping_sub(earlier.device_to_host),
-        }
-    }
-}
-
-impl std::ops::AddAssign for TransferCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.host_to_device += other.host_to_device;
-        self.device_to_host += other.device_to_host;
-    }
-}
-
 /// What all openings of a device share.
 struct DeviceInner {
     backend: Box<dyn Backend>,
     info: DeviceInfo,
     in_use: AtomicU64,
-    host_to_device: AtomicU64,
-    device_to_host: AtomicU64,
+    counters: CounterCells,
+    /// Which other devices' memory it reaches, by ordinal, as far as that was asked for.
+    peers: Mutex<HashMap<u32, bool>>,
     /// A stream for copies that name none, made when the first one is.
     service: Mutex<Option<StreamHandle>>,
 }
@@ -148,8 +125,8 @@ impl DeviceInner {
             backend,
             info,
             in_use: AtomicU64::new(0),
-            host_to_device: AtomicU64::new(0),
-            device_to_host: AtomicU64::new(0),
+            counters: CounterCells::default(),
+            peers: Mutex::default(),
             service: Mutex::new(None),
         }
     }
@@ -253,6 +230,7 @@ impl Device {
         stream::forbid_in_capture(|| Violation::Allocation(name.to_owned()))?;
         let address = self.backend().allocate(bytes, name)?;
         self.inner.in_use.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.count(DeviceCounters { allocations: 1, ..DeviceCounters::default() });
         Ok(Arc::new(Allocation::new(self.clone(), address, bytes, name)))
     }
 
@@ -260,6 +238,7 @@ impl Device {
     fn release(&self, address: u64, bytes: usize) {
         self.backend().free(address);
         self.inner.in_use.fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.count(DeviceCounters { frees: 1, ..DeviceCounters::default() });
     }
 
     /// Bytes of device memory (free, total), those of other processes counted.
@@ -302,28 +281,13 @@ impl Device {
         Module::load(self, name, ptx)
     }
 
-    /// Bytes copied between host and device through this device so far. Copies in a graph count at each
-    /// launch of the graph.
-    pub fn transfers(&self) -> TransferCounts {
-        TransferCounts {
-            host_to_device: self.inner.host_to_device.load(Ordering::Relaxed),
-            device_to_host: self.inner.device_to_host.load(Ordering::Relaxed),
-        }
+    /// What was done through this device so far. What graphs do counts at each of their launches.
+    pub fn counters(&self) -> DeviceCounters {
+        self.inner.counters.read()
     }
 
-    fn count_transfers(&self, counts: TransferCounts) {
-        self.inner.host_to_device.fetch_add(counts.host_to_device, Ordering::Relaxed);
-        self.inner.device_to_host.fetch_add(counts.device_to_host, Ordering::Relaxed);
-    }
-
-    /// Lets copies and kernels of this device reach the memory of `other`; doing it twice is no error.
-    ///
-    /// # Errors
-    /// [`DeviceError::WrongDevice`] for another kind, [`DeviceError::Unsupported`] when the two are not
-    /// connected.
-    pub fn enable_peer_access(&self, other: &Device) -> Result<()> {
-        self.expect_peer(other, "device", &other.to_string())?;
-        if self == other { Ok(()) } else { self.backend().enable_peer_access(other.info().ordinal) }
+    fn count(&self, counters: DeviceCounters) {
+        self.inner.counters.add(counters);
     }
 
     /// Waits for all work of all streams of the device.
@@ -349,7 +313,7 @@ impl Device {
     fn upload<T: Element>(&self, dst: &Buffer<T>, data: &[T]) -> Result<()> {
         stream::forbid_in_capture(|| Violation::PageableCopy(dst.name().to_owned()))?;
         self.serve(|stream| self.backend().upload(stream, dst.address(), bytemuck::cast_slice(data)))?;
-        self.count_transfers(TransferCounts::to_device(dst.bytes()));
+        self.count(DeviceCounters::to_device(dst.bytes()));
         Ok(())
     }
 
@@ -358,7 +322,7 @@ impl Device {
         stream::forbid_in_capture(|| Violation::PageableCopy(src.name().to_owned()))?;
         self.backend().synchronize()?;
         self.serve(|stream| self.backend().download(stream, bytemuck::cast_slice_mut(data), src.address()))?;
-        self.count_transfers(TransferCounts::to_host(src.bytes()));
+        self.count(DeviceCounters::to_host(src.bytes()));
         Ok(())
     }
 

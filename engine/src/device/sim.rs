@@ -61,7 +61,12 @@ pub(super) struct SimBackend {
     modules: Table<Vec<u64>>,
     graphs: Table<Arc<system::Graph>>,
     execs: Table<Arc<system::GraphExec>>,
-    pinned: Table<Arc<HostMemory>>,
+}
+
+/// Page-locked memory is of the process, by its address: what is locked for one device is locked for all.
+fn pinned() -> &'static Table<Arc<HostMemory>> {
+    static PINNED: std::sync::OnceLock<Table<Arc<HostMemory>>> = std::sync::OnceLock::new();
+    PINNED.get_or_init(Table::new)
 }
 
 /// Events are of the process: streams of one device wait for events of another.
@@ -102,7 +107,6 @@ pub(super) fn open(system: &Arc<System>, ordinal: u32) -> Result<(SimBackend, De
         modules: Table::new(),
         graphs: Table::new(),
         execs: Table::new(),
-        pinned: Table::new(),
     };
     Ok((backend, info))
 }
@@ -140,7 +144,7 @@ impl SimBackend {
     }
 
     fn host(&self, memory: NonNull<u8>) -> Result<Arc<HostMemory>> {
-        let host = self.pinned.get(memory.as_ptr() as u64);
+        let host = pinned().get(memory.as_ptr() as u64);
         host.ok_or_else(|| self.call("use of page-locked memory", "unknown memory"))
     }
 
@@ -197,17 +201,20 @@ impl Backend for SimBackend {
         let memory = Arc::new(HostMemory::new(bytes));
         let start = NonNull::new(memory.as_ptr().cast::<u8>().cast_mut());
         let start = start.ok_or_else(|| self.call("allocate page-locked memory", "null"))?;
-        self.pinned.put(start.as_ptr() as u64, memory);
+        pinned().put(start.as_ptr() as u64, memory);
         Ok(start)
     }
 
     fn pinned_free(&self, memory: NonNull<u8>, _bytes: usize) {
-        self.pinned.remove(memory.as_ptr() as u64);
+        pinned().remove(memory.as_ptr() as u64);
     }
 
-    fn enable_peer_access(&self, ordinal: u32) -> Result<()> {
-        // One address space: every device reaches every other.
-        self.system.check_device(ordinal).map_err(self.failed("enable peer access"))
+    fn enable_peer_access(&self, ordinal: u32) -> Result<bool> {
+        match self.system.enable_peer_access(self.ordinal, ordinal) {
+            Ok(()) => Ok(true),
+            Err(SystemError::NoPeerAccess { .. }) => Ok(false),
+            Err(error) => Err(self.failed("enable peer access")(error)),
+        }
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -1,15 +1,17 @@
-//! Streams and events: work in order, and the captures that record it.
+//! Streams: work in order, and the captures that record it.
 
-use super::backend::{EventHandle, StreamHandle};
+use super::backend::StreamHandle;
 use super::buffer::{Buffer, HostBuffer};
 use super::capture::{BodyOutcome, CaptureError, CaptureMachine, CaptureState, Violation};
 use super::element::Element;
 use super::error::{DeviceError, Result};
 use super::graph::{Graph, Recorded};
 use super::module::{Function, FunctionInfo};
-use super::{Device, TransferCounts};
+use super::peer::Staging;
+use super::{Copies, Device, DeviceCounters, Event};
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,6 +101,8 @@ pub(super) struct StreamInner {
     recorded: Mutex<Recorded>,
     /// Memory dropped during a capture: (device, address, bytes), freed when the capture has ended.
     deferred: Mutex<Vec<(Device, u64, usize)>>,
+    /// For copies from and to devices that this one is not connected with, by ordinal.
+    staging: Mutex<HashMap<u32, Staging>>,
 }
 
 thread_local! {
@@ -170,11 +174,16 @@ impl Stream {
             machine: Mutex::default(),
             recorded: Mutex::default(),
             deferred: Mutex::default(),
+            staging: Mutex::default(),
         })))
     }
 
     pub(super) fn handle(&self) -> StreamHandle {
         self.0.handle
+    }
+
+    pub(super) fn staging(&self) -> MutexGuard<'_, HashMap<u32, Staging>> {
+        self.0.staging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The device that it runs on.
@@ -192,23 +201,35 @@ impl Stream {
         current_capture().or_else(|| self.0.capturing.load(Ordering::Acquire).then(|| self.0.clone()))
     }
 
-    fn forbid(&self, violation: impl FnOnce() -> Violation) -> Result<()> {
+    pub(super) fn forbid(&self, violation: impl FnOnce() -> Violation) -> Result<()> {
         match self.capture_under_way() {
             Some(stream) => Ok(stream.forbid(violation())?),
             None => Ok(()),
         }
     }
 
-    /// Notes a submission: in a capture the graph keeps `what` alive and copies `transfers` at each run,
-    /// otherwise they are copied now.
-    fn submitted(&self, transfers: TransferCounts, what: impl FnOnce() -> Keep) {
+    /// Notes a failed submission: a capture under way is refused, even when its body goes on.
+    fn noted(&self, result: Result<()>) -> Result<()> {
+        if let Err(error) = &result
+            && !matches!(error, DeviceError::Capture(_))
+            && let Some(stream) = self.capture_under_way()
+        {
+            // The caller gets the error itself.
+            let _ = stream.forbid(Violation::Failure(error.to_string()));
+        }
+        result
+    }
+
+    /// Notes a submission: in a capture the graph keeps `what` alive and does what `counters` say at each run, otherwise
+    /// it is done now.
+    fn submitted(&self, counters: DeviceCounters, what: impl FnOnce() -> Keep) {
         match self.capture_under_way() {
             Some(stream) => {
                 let mut recorded = stream.recorded();
                 recorded.keep.push(what());
-                recorded.transfers += transfers;
+                recorded.counters += counters;
             }
-            None => self.device().count_transfers(transfers),
+            None => self.device().count(counters),
         }
     }
 
@@ -222,7 +243,7 @@ impl Stream {
         self.device().expect_same(dst.device(), "buffer", dst.name())?;
         self.forbid(|| Violation::PageableCopy(dst.name().to_owned()))?;
         self.device().backend().upload(self.handle(), dst.address(), bytemuck::cast_slice(data))?;
-        self.device().count_transfers(TransferCounts::to_device(dst.bytes()));
+        self.device().count(DeviceCounters::to_device(dst.bytes()));
         Ok(())
     }
 
@@ -235,7 +256,7 @@ impl Stream {
         self.device().expect_same(src.device(), "buffer", src.name())?;
         self.forbid(|| Violation::PageableCopy(src.name().to_owned()))?;
         self.device().backend().download(self.handle(), bytemuck::cast_slice_mut(data), src.address())?;
-        self.device().count_transfers(TransferCounts::to_host(src.bytes()));
+        self.device().count(DeviceCounters::to_host(src.bytes()));
         Ok(())
     }
 
@@ -245,12 +266,16 @@ impl Stream {
     /// # Errors
     /// Lengths that differ, another device, a failed submission.
     pub fn read_pinned<T: Element>(&self, src: &Buffer<T>, dst: &HostBuffer<T>) -> Result<()> {
+        self.noted(self.submit_read_pinned(src, dst))
+    }
+
+    fn submit_read_pinned<T: Element>(&self, src: &Buffer<T>, dst: &HostBuffer<T>) -> Result<()> {
         same_length("read_pinned", src.name(), src.len(), dst.len())?;
         self.device().expect_same(src.device(), "buffer", src.name())?;
         let allocation = src.allocation();
         let address = allocation.address() + src.byte_offset() as u64;
         self.device().backend().download_pinned(self.handle(), dst.memory.start, address, src.bytes())?;
-        self.submitted(TransferCounts::to_host(src.bytes()), || Arc::new((allocation, dst.memory.clone())));
+        self.submitted(DeviceCounters::to_host(src.bytes()), || Arc::new((allocation, dst.memory.clone())));
         Ok(())
     }
 
@@ -260,29 +285,58 @@ impl Stream {
     /// # Errors
     /// Lengths that differ, another device, a failed submission.
     pub fn write_pinned<T: Element>(&self, dst: &Buffer<T>, src: &HostBuffer<T>) -> Result<()> {
+        self.noted(self.submit_write_pinned(dst, src))
+    }
+
+    fn submit_write_pinned<T: Element>(&self, dst: &Buffer<T>, src: &HostBuffer<T>) -> Result<()> {
         same_length("write_pinned", dst.name(), dst.len(), src.len())?;
         self.device().expect_same(dst.device(), "buffer", dst.name())?;
         let allocation = dst.allocation();
         let address = allocation.address() + dst.byte_offset() as u64;
         self.device().backend().upload_pinned(self.handle(), address, src.memory.start, dst.bytes())?;
-        self.submitted(TransferCounts::to_device(dst.bytes()), || Arc::new((allocation, src.memory.clone())));
+        self.submitted(DeviceCounters::to_device(dst.bytes()), || Arc::new((allocation, src.memory.clone())));
         Ok(())
     }
 
-    /// Queues a copy of `src` to `dst`, either of which may lie on another device of the same kind. May be
-    /// captured; the graph keeps both alive.
+    /// Queues a copy of `src` to `dst`, one of which may lie on another device of the same kind. May be captured; the
+    /// graph keeps both alive.
+    ///
+    /// Between devices that are not connected ([`Device::peer_access`]) the copy goes through page-locked host memory, in
+    /// order with this stream's work all the same; such a copy cannot be captured.
     ///
     /// # Errors
-    /// Lengths that differ, devices of different kinds, a failed submission.
+    /// Lengths that differ, devices of different kinds, neither of them the stream's, a failed submission; in a capture,
+    /// [`CaptureError::Forbidden`] for a copy through the host and for devices that [`Device::peer_access`] was not asked
+    /// about before.
     pub fn copy<T: Element>(&self, dst: &Buffer<T>, src: &Buffer<T>) -> Result<()> {
+        self.noted(self.submit_copy(dst, src))
+    }
+
+    fn submit_copy<T: Element>(&self, dst: &Buffer<T>, src: &Buffer<T>) -> Result<()> {
         same_length("copy", dst.name(), dst.len(), src.len())?;
-        self.device().expect_peer(dst.device(), "buffer", dst.name())?;
-        self.device().expect_peer(src.device(), "buffer", src.name())?;
+        let device = self.device();
+        device.expect_peer(dst.device(), "buffer", dst.name())?;
+        device.expect_peer(src.device(), "buffer", src.name())?;
+        let other = match (dst.device() == device, src.device() == device) {
+            (true, true) => None,
+            (true, false) => Some(src.device()),
+            (false, true) => Some(dst.device()),
+            (false, false) => return Err(device.wrong_device(dst.device(), "buffer", dst.name())),
+        };
+        if let Some(other) = other
+            && !device.peer_access(other)?
+        {
+            return self.copy_staged(dst, src);
+        }
         let (to, from) = (dst.allocation(), src.allocation());
         let (dst_address, src_address) =
             (to.address() + dst.byte_offset() as u64, from.address() + src.byte_offset() as u64);
-        self.device().backend().copy(self.handle(), dst_address, src_address, dst.bytes())?;
-        self.submitted(TransferCounts::default(), || Arc::new((to, from)));
+        device.backend().copy(self.handle(), dst_address, src_address, dst.bytes())?;
+        let mut counters = DeviceCounters::default();
+        if other.is_some() {
+            counters.peer = Copies::one(dst.bytes());
+        }
+        self.submitted(counters, || Arc::new((to, from)));
         Ok(())
     }
 
@@ -291,11 +345,15 @@ impl Stream {
     /// # Errors
     /// A buffer of another device, a failed submission.
     pub fn fill<T: Element>(&self, dst: &Buffer<T>, byte: u8) -> Result<()> {
+        self.noted(self.submit_fill(dst, byte))
+    }
+
+    fn submit_fill<T: Element>(&self, dst: &Buffer<T>, byte: u8) -> Result<()> {
         self.device().expect_same(dst.device(), "buffer", dst.name())?;
         let allocation = dst.allocation();
         let address = allocation.address() + dst.byte_offset() as u64;
         self.device().backend().fill(self.handle(), address, byte, dst.bytes())?;
-        self.submitted(TransferCounts::default(), || allocation);
+        self.submitted(DeviceCounters::default(), || allocation);
         Ok(())
     }
 
@@ -307,14 +365,22 @@ impl Stream {
     /// [`DeviceError::LaunchFailed`], with the kernel's name, when the device refuses it. On CUDA a fault while
     /// the kernel runs shows at the next synchronisation.
     pub fn launch(&self, function: &Function, params: &LaunchParams<'_>) -> Result<()> {
+        self.noted(self.submit_launch(function, params))
+    }
+
+    fn submit_launch(&self, function: &Function, params: &LaunchParams<'_>) -> Result<()> {
         self.device().expect_same(function.device(), "function", function.name())?;
         params.check(function.info())?;
         self.device().backend().launch(self.handle(), function.handle(), function.info(), params)?;
-        if let Some(stream) = self.capture_under_way() {
-            let mut recorded = stream.recorded();
-            if !recorded.functions.contains(function) {
-                recorded.functions.push(function.clone());
+        match self.capture_under_way() {
+            Some(stream) => {
+                let mut recorded = stream.recorded();
+                recorded.counters.graph_kernels += 1;
+                if !recorded.functions.contains(function) {
+                    recorded.functions.push(function.clone());
+                }
             }
+            None => self.device().count(DeviceCounters { kernel_launches: 1, ..DeviceCounters::default() }),
         }
         Ok(())
     }
@@ -334,7 +400,7 @@ impl Stream {
     /// An event of another device, a failed call.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.device().expect_same(event.device(), "event", "event")?;
-        self.device().backend().event_record(event.0.handle, self.handle())
+        self.device().backend().event_record(event.handle(), self.handle())
     }
 
     /// Makes work submitted from here on wait for `event`, which may be of another device of the same kind.
@@ -344,7 +410,7 @@ impl Stream {
     /// A device of another kind, a failed call.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.device().expect_peer(event.device(), "event", "event")?;
-        self.device().backend().event_wait(event.0.handle, self.handle())
+        self.device().backend().event_wait(event.handle(), self.handle())
     }
 
     /// Records what `body` submits to this stream (and to streams that it draws in through events) as a graph
@@ -444,64 +510,5 @@ fn same_length(what: &'static str, name: &str, have: usize, want: usize) -> Resu
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stream({:#x} of {}, {:?})", self.0.handle.0, self.device(), self.capture_state())
-    }
-}
-
-struct EventInner {
-    device: Device,
-    handle: EventHandle,
-}
-
-impl Drop for EventInner {
-    fn drop(&mut self) {
-        self.device.backend().event_destroy(self.handle);
-    }
-}
-
-/// A point in a stream: other streams can wait for it, the host too, and the time between two can be taken.
-#[derive(Clone)]
-pub struct Event(Arc<EventInner>);
-
-impl Event {
-    /// An event of `device`, not yet recorded. Waiting for it before it is recorded does nothing.
-    ///
-    /// # Errors
-    /// [`DeviceError::Call`].
-    pub fn new(device: &Device) -> Result<Self> {
-        let handle = device.backend().event_create()?;
-        Ok(Self(Arc::new(EventInner { device: device.clone(), handle })))
-    }
-
-    /// The device that it belongs to.
-    pub fn device(&self) -> &Device {
-        &self.0.device
-    }
-
-    /// Waits until the work before the event is done.
-    ///
-    /// # Errors
-    /// A fault of an earlier launch; in a capture, [`CaptureError::Forbidden`].
-    pub fn synchronize(&self) -> Result<()> {
-        forbid_in_capture(|| Violation::Synchronisation("event synchronize"))?;
-        self.device().backend().event_synchronize(self.0.handle)
-    }
-
-    /// Milliseconds from `start` to this event, waiting for both. On the simulated device this is the host's
-    /// time, of no meaning for a GPU.
-    ///
-    /// # Errors
-    /// An event that was never recorded; another device; in a capture, [`CaptureError::Forbidden`].
-    pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
-        forbid_in_capture(|| Violation::Synchronisation("event elapsed time"))?;
-        self.device().expect_same(start.device(), "event", "start")?;
-        let backend = self.device().backend();
-        backend.event_synchronize(self.0.handle)?;
-        backend.event_elapsed_ms(start.0.handle, self.0.handle)
-    }
-}
-
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event({:#x} of {})", self.0.handle.0, self.device())
     }
 }

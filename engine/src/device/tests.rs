@@ -4,7 +4,7 @@ use super::*;
 use ptx_sim::system::SystemConfig;
 
 fn machine(devices: u32) -> Arc<System> {
-    System::new(SystemConfig { devices, memory: 1 << 20 })
+    System::new(SystemConfig { devices, memory: 1 << 20, ..SystemConfig::default() })
 }
 
 #[test]
@@ -15,7 +15,7 @@ fn a_device_opened_twice_is_one_device() {
     assert_ne!(one, Device::open_in(&system, 0).unwrap());
     assert_ne!(one, Device::open_in(&machine(2), 1).unwrap(), "the same ordinal of another machine");
     let buffer = Buffer::from_slice(&one, &[1u8, 2, 3], "b").unwrap();
-    assert_eq!((two.bytes_in_use(), two.transfers().host_to_device), (3, 3));
+    assert_eq!((two.bytes_in_use(), two.counters().host_to_device.bytes), (3, 3));
     // Streams, events and functions of one opening serve the other.
     assert_eq!(two.stream().unwrap().read(&buffer, &mut [0; 3]).map_err(|e| e.to_string()), Ok(()));
     drop(one);
@@ -37,9 +37,9 @@ fn siblings_are_of_the_same_machine() {
     let device = Device::open_in(&system, 0).unwrap();
     let sibling = device.sibling(1).unwrap();
     assert_eq!(sibling, Device::open_in(&system, 1).unwrap());
-    device.enable_peer_access(&sibling).unwrap();
+    assert!(device.peer_access(&sibling).unwrap());
     let stranger = Device::open_in(&machine(1), 0).unwrap();
-    let text = device.enable_peer_access(&stranger).unwrap_err().to_string();
+    let text = device.peer_access(&stranger).unwrap_err().to_string();
     assert!(text.contains("sim:0"), "{text}");
     let (mine, theirs) = (Buffer::<u8>::new(&device, 4, "mine"), Buffer::<u8>::new(&stranger, 4, "theirs"));
     let copy = device.stream().unwrap().copy(&mine.unwrap(), &theirs.unwrap());
@@ -102,6 +102,92 @@ fn a_device_in_use_by_several_threads() {
         }
     });
     assert_eq!(device.bytes_in_use(), 0);
-    let moved = 4 * 50 * 12;
-    assert_eq!(device.transfers(), TransferCounts { host_to_device: moved, device_to_host: moved });
+    let moved = Copies { count: 200, bytes: 200 * 12 };
+    let due = DeviceCounters {
+        host_to_device: moved,
+        device_to_host: moved,
+        allocations: 400,
+        frees: 400,
+        ..DeviceCounters::default()
+    };
+    assert_eq!(device.counters(), due);
+}
+
+const STORE: &str = r"
+.version 8.0
+.target sm_80
+.address_size 64
+
+.visible .entry store_7(
+	.param .u64 store_7_param_0
+)
+{
+	.reg .b32 	%r<2>;
+	.reg .b64 	%rd<3>;
+	ld.param.u64 	%rd1, [store_7_param_0];
+	cvta.to.global.u64 	%rd2, %rd1;
+	mov.u32 	%r1, 7;
+	st.global.u32 	[%rd2], %r1;
+	ret;
+}
+";
+
+/// On CUDA this is undefined, so it is no part of the self-test.
+#[test]
+fn a_kernel_in_another_device_s_memory_faults_without_peer_access() {
+    let system = machine(2);
+    let (device, other) = (Device::open_in(&system, 0).unwrap(), Device::open_in(&system, 1).unwrap());
+    let theirs = Buffer::from_slice(&other, &[1u32], "their word").unwrap();
+    let module = device.load_module("store", STORE).unwrap();
+    let (store, stream) = (module.function("store_7").unwrap(), device.stream().unwrap());
+    let args = theirs.address().to_le_bytes();
+    let params = LaunchParams {
+        grid: [1; 3],
+        block: [1; 3],
+        shared: 0,
+        args: &args,
+        access: &[],
+        cooperative: false,
+        programmatic: false,
+    };
+    let text = stream.launch(&store, &params).unwrap_err().to_string();
+    for words in ["store_7", "device 0", "memory of device 1", "no peer access", "`their word`"] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert_eq!(theirs.to_vec().unwrap(), [1]);
+    assert!(device.peer_access(&other).unwrap());
+    stream.launch(&store, &params).unwrap();
+    assert_eq!(theirs.to_vec().unwrap(), [7]);
+    // The way back is another matter.
+    let mine = Buffer::from_slice(&device, &[1u32], "my word").unwrap();
+    let module = other.load_module("store", STORE).unwrap();
+    let args = mine.address().to_le_bytes();
+    let params = LaunchParams { args: &args, ..params };
+    let refused = other.stream().unwrap().launch(&module.function("store_7").unwrap(), &params);
+    assert!(matches!(refused, Err(DeviceError::LaunchFailed { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_machine_without_peer_access_says_so_and_copies_through_the_host() {
+    let config = SystemConfig { devices: 2, memory: 1 << 30, peer_access: false, ..SystemConfig::default() };
+    let system = System::new(config);
+    let (device, other) = (Device::open_in(&system, 0).unwrap(), Device::open_in(&system, 1).unwrap());
+    assert!(!device.peer_access(&other).unwrap());
+    assert!(!device.set_peer_access(&other, true).unwrap());
+    let stream = device.stream().unwrap();
+    // More than goes through the host at once, in a size that no part divides.
+    let data: Vec<u32> = (0..(5 << 20) + 17u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
+    let mine = Buffer::from_slice(&device, &data, "mine").unwrap();
+    let theirs = Buffer::<u32>::new(&other, data.len(), "theirs").unwrap();
+    let back = Buffer::<u32>::new(&device, data.len(), "back").unwrap();
+    let before = (device.counters(), other.counters());
+    stream.copy(&theirs, &mine).unwrap();
+    stream.copy(&back, &theirs).unwrap();
+    let (one, two) = (device.counters().since(before.0), other.counters().since(before.1));
+    let parts = Copies { count: 2, bytes: 4 * data.len() as u64 };
+    assert_eq!((one.host_to_device, one.device_to_host), (parts, parts));
+    assert_eq!((two.host_to_device, two.device_to_host), (parts, parts));
+    let whole = Copies { count: 2, bytes: 8 * data.len() as u64 };
+    assert_eq!((one.staged, one.peer), (whole, Copies::default()));
+    assert!(back.to_vec().unwrap() == data);
 }

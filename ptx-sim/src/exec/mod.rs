@@ -234,7 +234,7 @@ pub fn run(memory: &Memory, launch: &LaunchConfig<'_>, options: &ExecOptions) ->
         config: launch,
         code,
         symbols: code.symbols.iter().map(|&index| symbols[index]).collect(),
-        slots: memory.slots(),
+        slots: memory.slots_for(launch.device),
         threads,
         warps,
         shared_bytes,

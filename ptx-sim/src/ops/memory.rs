@@ -4,7 +4,7 @@ use super::lanes::{Lane, all};
 use super::{Handle, Isa, Op};
 use crate::exec::warp::Warp;
 use crate::fault::FaultKind;
-use crate::memory::{OFFSET_BITS, window};
+use crate::memory::{Foreign, OFFSET_BITS, window};
 use std::marker::PhantomData;
 
 /// An address as registers hold it.
@@ -66,6 +66,8 @@ pub(crate) enum Bad {
     Outside(u64, Option<String>),
     /// In a freed allocation.
     Freed(String),
+    /// In the memory of another device, which this one does not reach.
+    Foreign(Foreign, String),
 }
 
 /// A state space as the ops see it.
@@ -138,6 +140,9 @@ impl Space for Global {
         let slot = unsafe { &*warp.block.slots.add(slot) };
         if slot.freed() {
             return Err(Bad::Freed(slot.name().to_string()));
+        }
+        if let Some(foreign) = slot.foreign() {
+            return Err(Bad::Foreign(foreign, slot.name().to_string()));
         }
         within(slot.base, slot.size, address & OFFSET, bytes)
             .ok_or_else(|| Bad::Outside(slot.size, Some(slot.name().to_string())))
@@ -271,6 +276,9 @@ pub(crate) fn resolve<S: Space>(
             (FaultKind::OutOfBounds { space: S::NAME, store, bytes, size }, name)
         }
         Err(Bad::Freed(name)) => (FaultKind::UseAfterFree, Some(name)),
+        Err(Bad::Foreign(Foreign { device, owner }, name)) => {
+            (FaultKind::NoPeerAccess { device, owner }, Some(name))
+        }
     };
     Err(warp.fail(op, lane, kind, Some(address), name))
 }

@@ -90,9 +90,15 @@ impl Operation {
                 exec::run(memory, &config, &system.exec_options())?;
             }
             Self::Copy { dst: Place::Device(dst), src: Place::Device(src), bytes } => {
-                memory.copy(*dst, *src, *bytes)?
+                memory.check_reach(device, *dst)?;
+                memory.check_reach(device, *src)?;
+                memory.copy(*dst, *src, *bytes)?;
+                damage(system, *dst, *src, *bytes)?;
             }
             Self::Copy { dst, src, bytes } => {
+                if let (Place::Device(address), _) | (_, Place::Device(address)) = (dst, src) {
+                    memory.check_reach(device, *address)?;
+                }
                 let mut staged = vec![0; *bytes as usize];
                 match src {
                     Place::Device(address) => memory.read(*address, &mut staged)?,
@@ -103,10 +109,24 @@ impl Operation {
                     Place::Host(host) => host.store(0, &staged)?,
                 }
             }
-            Self::Fill { dst, byte, bytes } => memory.fill(*dst, *byte, *bytes)?,
+            Self::Fill { dst, byte, bytes } => {
+                memory.check_reach(device, *dst)?;
+                memory.fill(*dst, *byte, *bytes)?;
+            }
         }
         Ok(())
     }
+}
+
+/// Does to a copy what the machine's bad link does.
+fn damage(system: &System, dst: u64, src: u64, bytes: u64) -> Result<()> {
+    let (memory, Some(link)) = (system.memory(), system.config().bad_link) else { return Ok(()) };
+    if link.offset < bytes && memory.device_of(src)? == link.from && memory.device_of(dst)? == link.to {
+        let mut byte = [0];
+        memory.read(dst + link.offset, &mut byte)?;
+        memory.write(dst + link.offset, &[byte[0] ^ link.mask])?;
+    }
+    Ok(())
 }
 
 /// A node of a graph.

@@ -9,11 +9,12 @@
 //! use ptx_sim::system::{System, SystemConfig};
 //! let system = System::new(SystemConfig { devices: 2, ..SystemConfig::default() });
 //! let (a, b) = (system.allocate(0, 1024, "a")?, system.allocate(1, 1024, "b")?);
+//! system.enable_peer_access(0, 1)?;
 //! let stream = system.stream(0)?;
 //! stream.fill(a, 7, 1024)?;
 //! stream.copy(b, a, 1024)?; // to the other device
 //! let mut byte = [0];
-//! stream.download(&mut byte, b + 1023)?;
+//! system.stream(1)?.download(&mut byte, b + 1023)?;
 //! assert_eq!(byte, [7]);
 //! # Ok::<(), ptx_sim::system::SystemError>(())
 //! ```
@@ -61,6 +62,16 @@ pub enum SystemError {
         free: u64,
         /// The device's memory in bytes.
         total: u64,
+    },
+    /// Two devices that are not connected.
+    #[error(
+        "simulated device {device} cannot have access to the memory of device {owner}: peer access is switched off"
+    )]
+    NoPeerAccess {
+        /// The device that asks.
+        device: u32,
+        /// The device whose memory it is.
+        owner: u32,
     },
     /// An address that is not what the operation needs.
     #[error(transparent)]
@@ -127,12 +138,29 @@ pub struct SystemConfig {
     pub devices: u32,
     /// Memory of each device, in bytes. The host's is taken only as it is touched.
     pub memory: u64,
+    /// Whether devices can be given access to each other's memory.
+    pub peer_access: bool,
+    /// A connection between two devices that damages what is copied over it, for showing that this is noticed.
+    pub bad_link: Option<BadLink>,
+}
+
+/// A connection that damages data: in each copy from one device to another that is long enough, one byte arrives changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadLink {
+    /// The device that is copied from.
+    pub from: u32,
+    /// The device that is copied to.
+    pub to: u32,
+    /// Which byte of a copy is changed; shorter copies arrive whole.
+    pub offset: u64,
+    /// The bits of it that arrive inverted.
+    pub mask: u8,
 }
 
 impl Default for SystemConfig {
-    /// 16 devices of 64 GiB.
+    /// 16 devices of 64 GiB, all connected, by sound links.
     fn default() -> Self {
-        Self { devices: 16, memory: 64 << 30 }
+        Self { devices: 16, memory: 64 << 30, peer_access: true, bad_link: None }
     }
 }
 
@@ -213,6 +241,20 @@ impl System {
     pub fn check_device(&self, ordinal: u32) -> Result<()> {
         let count = self.config.devices;
         if ordinal < count { Ok(()) } else { Err(SystemError::BadDevice { ordinal, count }) }
+    }
+
+    /// Lets kernels and copies of `device` reach the memory of `owner`; doing it twice is no error.
+    ///
+    /// # Errors
+    /// [`SystemError::BadDevice`], [`SystemError::NoPeerAccess`] when the machine is configured without.
+    pub fn enable_peer_access(&self, device: u32, owner: u32) -> Result<()> {
+        self.check_device(device)?;
+        self.check_device(owner)?;
+        if !self.config.peer_access && device != owner {
+            return Err(SystemError::NoPeerAccess { device, owner });
+        }
+        self.memory.enable_peer_access(device, owner);
+        Ok(())
     }
 
     /// Allocates zeroed memory on a device. `name` is used in messages.

@@ -3,7 +3,10 @@
 use super::*;
 
 fn machine() -> Arc<System> {
-    System::new(SystemConfig { devices: 2, memory: 1 << 20 })
+    let system = System::new(SystemConfig { devices: 2, memory: 1 << 20, ..SystemConfig::default() });
+    system.enable_peer_access(0, 1).unwrap();
+    system.enable_peer_access(1, 0).unwrap();
+    system
 }
 
 fn bytes(system: &System, address: u64, count: usize) -> Vec<u8> {
@@ -44,6 +47,62 @@ fn copies_cross_devices_and_check_their_ranges() {
     assert!(matches!(stream.copy(there, here, 65), Err(SystemError::Memory(_))));
     let host = Arc::new(HostMemory::new(8));
     assert!(matches!(stream.download_pinned(host, here, 9), Err(SystemError::HostRange { .. })));
+}
+
+#[test]
+fn another_device_s_memory_needs_peer_access() {
+    let system = System::new(SystemConfig { devices: 2, memory: 1 << 20, ..SystemConfig::default() });
+    let (here, there) = (system.allocate(0, 64, "here").unwrap(), system.allocate(1, 64, "there").unwrap());
+    let stream = system.stream(0).unwrap();
+    let host = Arc::new(HostMemory::new(8));
+    for refused in [
+        stream.copy(there, here, 64),
+        stream.copy(here, there, 64),
+        stream.fill(there, 1, 64),
+        stream.upload_pinned(there, host.clone(), 8),
+        stream.download_pinned(host, there, 8),
+    ] {
+        let Err(SystemError::Memory(MemoryError::NoPeerAccess { name, device, owner, .. })) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((name.as_str(), device, owner), ("there", 0, 1));
+    }
+    system.enable_peer_access(0, 1).unwrap();
+    stream.fill(there, 1, 64).unwrap();
+    stream.copy(here, there, 64).unwrap();
+    assert_eq!(bytes(&system, here, 64), [1; 64]);
+    let other = system.stream(1).unwrap();
+    assert!(other.copy(here, there, 64).is_err(), "access the other way round was not asked for");
+    assert_eq!(system.enable_peer_access(0, 2), Err(SystemError::BadDevice { ordinal: 2, count: 2 }));
+
+    let apart = System::new(SystemConfig {
+        devices: 2,
+        memory: 1 << 20,
+        peer_access: false,
+        ..SystemConfig::default()
+    });
+    assert_eq!(apart.enable_peer_access(1, 0), Err(SystemError::NoPeerAccess { device: 1, owner: 0 }));
+    apart.enable_peer_access(1, 1).unwrap();
+}
+
+#[test]
+fn a_bad_link_changes_one_byte_of_copies_that_reach_it() {
+    let link = BadLink { from: 1, to: 0, offset: 20, mask: 0x84 };
+    let config =
+        SystemConfig { devices: 2, memory: 1 << 20, bad_link: Some(link), ..SystemConfig::default() };
+    let system = System::new(config);
+    system.enable_peer_access(0, 1).unwrap();
+    let (here, there) = (system.allocate(0, 64, "here").unwrap(), system.allocate(1, 64, "there").unwrap());
+    let stream = system.stream(0).unwrap();
+    stream.fill(there, 1, 64).unwrap();
+    for (length, due) in [(20, 1), (21, 0x85)] {
+        stream.fill(here, 9, 64).unwrap();
+        stream.copy(here, there, length).unwrap();
+        let got = bytes(&system, here, length as usize);
+        assert!(got[..20] == [1; 20] && got.get(20).is_none_or(|&byte| byte == due), "{got:?}");
+    }
+    stream.copy(there, here, 64).unwrap();
+    assert_eq!(bytes(&system, there, 64), bytes(&system, here, 64), "the other way is sound");
 }
 
 #[test]

@@ -49,8 +49,6 @@ pub(super) struct CudaBackend {
     device: cust::device::Device,
     driver: (u32, u32),
     context: CUcontext,
-    /// The devices whose memory this one may reach.
-    peers: Mutex<Vec<u32>>,
     /// The streams that there are. Held while one begins a capture and while all are waited for, so that none begins
     /// a capture in between.
     streams: Mutex<HashSet<u64>>,
@@ -206,11 +204,7 @@ impl Backend for CudaBackend {
         self.release_with("free page-locked memory", || unsafe { cuMemFreeHost(memory.as_ptr().cast()) });
     }
 
-    fn enable_peer_access(&self, ordinal: u32) -> Result<()> {
-        let mut peers = lock(&self.peers);
-        if peers.contains(&ordinal) {
-            return Ok(());
-        }
+    fn enable_peer_access(&self, ordinal: u32) -> Result<bool> {
         let peer =
             cust::device::Device::get_device(ordinal).map_err(|_| failure("find a device", &self.name))?;
         let mut possible = 0;
@@ -218,18 +212,17 @@ impl Backend for CudaBackend {
         let result = unsafe { cuDeviceCanAccessPeer(&mut possible, self.device.as_raw(), peer.as_raw()) };
         self.check(result, "ask for peer access")?;
         if possible == 0 {
-            let what = format!("access to the memory of cuda:{ordinal}");
-            return Err(DeviceError::Unsupported { device: self.name.clone(), what });
+            return Ok(false);
         }
         let context = open::primary_context(ordinal, peer)?;
         self.enter()?;
         // SAFETY: both contexts are retained.
         let result = unsafe { cuCtxEnablePeerAccess(context, 0) };
+        // So it is when the device was opened before in this process: the context outlives the opening.
         if result != cudaError_enum::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED {
             self.check(result, "enable peer access")?;
         }
-        peers.push(ordinal);
-        Ok(())
+        Ok(true)
     }
 
     fn synchronize(&self) -> Result<()> {

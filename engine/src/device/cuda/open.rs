@@ -74,7 +74,6 @@ pub(in crate::device) fn open(ordinal: u32) -> Result<(CudaBackend, DeviceInfo)>
         device,
         driver,
         context,
-        peers: Mutex::new(Vec::new()),
         streams: Mutex::new(HashSet::new()),
         functions: Mutex::new(HashMap::new()),
         nodes: Mutex::new(HashMap::new()),

@@ -2,7 +2,8 @@
 
 use super::{Bench, Checked, N, Stop, add_args, ensure, grid, numbers, params, scale_args};
 use crate::device::{
-    Buffer, DeviceError, DeviceKind, GraphEdge, GraphNode, HostBuffer, KernelNode, LaunchParams, Stream,
+    Buffer, Copies, DeviceCounters, DeviceError, DeviceKind, GraphEdge, GraphNode, HostBuffer, KernelNode,
+    LaunchParams, Stream,
 };
 
 /// A walk of five nodes over three buffers.
@@ -179,12 +180,12 @@ pub(super) fn fork_and_join(bench: &Bench) -> Checked {
 pub(super) fn read_back_in_a_graph(bench: &Bench) -> Checked {
     let x = Buffer::from_slice(&bench.device, &[40u32; 8], "x")?;
     let host = HostBuffer::<u32>::new(&bench.device, 1, "token")?;
-    let before = bench.device.transfers();
+    let before = bench.device.counters();
     let graph = bench.stream.capture(|stream| {
         bench.add(stream, x.address(), 8, 1)?;
         stream.read_pinned(&x.slice(3..4)?, &host)
     })?;
-    ensure!(bench.device.transfers() == before, "a captured copy was counted as made");
+    ensure!(bench.device.counters() == before, "a captured copy was counted as made");
     let copied = graph.nodes().last().map(GraphNode::kind) == Some("copy");
     ensure!(copied, "the last node is {:?}", graph.nodes().last());
     let exec = graph.instantiate(vec![x.allocation()])?;
@@ -193,11 +194,14 @@ pub(super) fn read_back_in_a_graph(bench: &Bench) -> Checked {
         bench.stream.synchronize()?;
         ensure!(host.get(0) == 40 + step, "read-back {step} is {}", host.get(0));
     }
-    let counted = bench.device.transfers().since(before);
-    ensure!(
-        (counted.host_to_device, counted.device_to_host) == (0, 20),
-        "{counted:?} for 5 read-backs of 4 bytes"
-    );
+    let counted = bench.device.counters().since(before);
+    let due = DeviceCounters {
+        device_to_host: Copies { count: 5, bytes: 20 },
+        graph_launches: 5,
+        graph_kernels: 5,
+        ..DeviceCounters::default()
+    };
+    ensure!(counted == due, "5 replays counted as {counted}, {due} was due");
     Ok("5 replays, 20 bytes read back".to_owned())
 }
 

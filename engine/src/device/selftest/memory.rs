@@ -1,7 +1,7 @@
 //! Checks of memory, modules, launches and events.
 
 use super::{Bench, Checked, N, Stop, add_args, ensure, numbers, params};
-use crate::device::{Buffer, DeviceError, Element, F8E4M3, HostBuffer, LaunchParams, TransferCounts};
+use crate::device::{Buffer, Copies, DeviceCounters, DeviceError, Element, F8E4M3, HostBuffer, LaunchParams};
 use half::{bf16, f16};
 
 fn round_trip<T: Element + PartialEq>(bench: &Bench, data: &[T]) -> Result<usize, Stop> {
@@ -70,22 +70,34 @@ pub(super) fn round_trips(bench: &Bench) -> Checked {
     Ok(format!("{bytes} bytes of 13 types, slices, copy, fill, page-locked memory"))
 }
 
-/// Transfers are counted in bytes, each way, and only those.
-pub(super) fn transfers_counted(bench: &Bench) -> Checked {
-    let before = bench.device.transfers();
+/// What is done is counted, each kind for itself.
+pub(super) fn everything_counted(bench: &Bench) -> Checked {
+    let before = bench.device.counters();
     let buffer = Buffer::from_slice(&bench.device, &numbers(N, 2), "counted")?;
     let twin = Buffer::<u32>::new(&bench.device, N, "twin")?;
     bench.stream.copy(&twin, &buffer)?;
     bench.stream.fill(&twin, 0)?;
     bench.add(&bench.stream, buffer.address(), N, 1)?;
+    bench.add(&bench.stream, buffer.address(), N, 1)?;
     bench.stream.read(&buffer.slice(..10)?, &mut [0; 10])?;
+    buffer.slice(..5)?.to_vec()?;
+    bench.stream.write(&buffer.slice(..7)?, &[0; 7])?;
     let host = HostBuffer::<u32>::new(&bench.device, 1, "one")?;
     bench.stream.read_pinned(&buffer.slice(..1)?, &host)?;
+    bench.stream.write_pinned(&buffer.slice(..1)?, &host)?;
     bench.stream.synchronize()?;
-    let counted = bench.device.transfers().since(before);
-    let due = TransferCounts { host_to_device: 4 * N as u64, device_to_host: 44 };
-    ensure!(counted == due, "{counted:?}, {due:?} was due");
-    Ok(format!("{} bytes to the device, {} back", due.host_to_device, due.device_to_host))
+    drop(twin);
+    let counted = bench.device.counters().since(before);
+    let due = DeviceCounters {
+        host_to_device: Copies { count: 3, bytes: 4 * N as u64 + 28 + 4 },
+        device_to_host: Copies { count: 3, bytes: 40 + 20 + 4 },
+        allocations: 2,
+        frees: 1,
+        kernel_launches: 2,
+        ..DeviceCounters::default()
+    };
+    ensure!(counted == due, "{counted}, {due} was due");
+    Ok(due.to_string())
 }
 
 /// Lengths that do not agree, empty and overflowing sizes, slices outside.
@@ -177,47 +189,6 @@ pub(super) fn reseat(bench: &Bench) -> Checked {
     ensure!(matches!(buffer.reseat(small), Err(DeviceError::BadReseat { .. })), "another size was accepted");
     ensure!(buffer.generation() == after.generation, "a refused re-seat counted");
     Ok(format!("generation {} to {}", before.generation, after.generation))
-}
-
-/// Copies to and from another device of the machine.
-pub(super) fn peer_copies(bench: &Bench) -> Checked {
-    let own = bench.device.info().ordinal;
-    let peer = match bench.device.sibling(if own == 0 { 1 } else { own - 1 }) {
-        Ok(peer) => peer,
-        Err(DeviceError::BadOrdinal { count, .. }) => return Err(Stop::Skipped(format!("{count} device"))),
-        Err(error) => return Err(error.into()),
-    };
-    match (bench.device.enable_peer_access(&peer), peer.enable_peer_access(&bench.device)) {
-        (Ok(()), Ok(())) => {}
-        (Err(DeviceError::Unsupported { what, .. }), _) | (_, Err(DeviceError::Unsupported { what, .. })) => {
-            return Err(Stop::Skipped(format!("no {what}")));
-        }
-        (Err(error), _) | (_, Err(error)) => return Err(error.into()),
-    }
-    let here = Buffer::from_slice(&bench.device, &numbers(N, 5), "here")?;
-    let there = Buffer::<u32>::new(&peer, N, "there")?;
-    let back = Buffer::<u32>::new(&bench.device, N, "back")?;
-    let other = peer.stream()?;
-    let (sent, done) = (bench.device.event()?, peer.event()?);
-    bench.stream.copy(&there, &here)?;
-    bench.stream.record(&sent)?;
-    other.wait(&sent)?;
-    let module = peer.load_module("selftest", super::PTX)?;
-    let args = add_args(there.address(), N, 9);
-    other.launch(&module.function("add_u32")?, &params(super::grid(N), 128, &args))?;
-    other.record(&done)?;
-    bench.stream.wait(&done)?;
-    bench.stream.copy(&back, &there)?;
-    let mut result = vec![0; N];
-    bench.stream.read(&back, &mut result)?;
-    let due: Vec<u32> = numbers(N, 5).iter().map(|x| x.wrapping_add(9)).collect();
-    ensure!(result == due, "a trip to {peer} and back gave other values");
-    let stray = bench.stream.write(&there, &result);
-    ensure!(
-        matches!(stray, Err(DeviceError::WrongDevice { .. })),
-        "a write to another device's buffer: {stray:?}"
-    );
-    Ok(format!("{} bytes to {peer} and back", 4 * N))
 }
 
 /// What a module can be refused for, and what is known of a loaded one.

@@ -5,7 +5,9 @@
 
 mod capturing;
 mod graphs;
+mod hygiene;
 mod memory;
+mod peers;
 
 use super::{CaptureError, Device, DeviceError, Function, LaunchParams, Module, Stream};
 
@@ -98,14 +100,13 @@ macro_rules! ensure {
 use ensure;
 
 /// The checks, by name.
-const CHECKS: [(&str, CheckFn); 21] = [
+const CHECKS: [(&str, CheckFn); 29] = [
     ("round trips", memory::round_trips),
-    ("transfers counted", memory::transfers_counted),
+    ("everything counted", memory::everything_counted),
     ("lengths and slices refused", memory::lengths_refused),
     ("out of memory", memory::out_of_memory),
     ("memory freed once", memory::memory_freed_once),
     ("re-seat", memory::reseat),
-    ("peer copies", memory::peer_copies),
     ("module errors", memory::module_errors),
     ("launch", memory::launch),
     ("launch refused", memory::launch_refused),
@@ -120,6 +121,15 @@ const CHECKS: [(&str, CheckFn); 21] = [
     ("forbidden operations", capturing::forbidden_operations),
     ("error and panic in a capture", capturing::error_and_panic),
     ("empty and nested captures", capturing::empty_and_nested),
+    ("captures again and again", hygiene::captures_again_and_again),
+    ("failure in a capture", hygiene::failure_in_a_capture),
+    ("host memory changed after a capture", hygiene::host_memory_changed_after_a_capture),
+    ("peer copies", peers::peer_copies),
+    ("kernels in peer memory", peers::kernels_in_peer_memory),
+    ("peer copies in a graph", peers::peer_copies_in_a_graph),
+    ("copies through the host", peers::copies_through_the_host),
+    ("events across devices", peers::events_across_devices),
+    ("graphs in turn", peers::graphs_in_turn),
 ];
 
 /// Runs all checks on `device`.
@@ -304,7 +314,7 @@ mod tests {
 
     #[test]
     fn every_check_holds_on_a_simulated_device() {
-        let system = System::new(SystemConfig { devices: 2, memory: 1 << 30 });
+        let system = System::new(SystemConfig { devices: 2, memory: 1 << 30, ..SystemConfig::default() });
         check_all(&Device::open_in(&system, 0).unwrap());
         check_all(&Device::open_in(&system, 1).unwrap());
         assert_eq!(system.memory().bytes_in_use(0) + system.memory().bytes_in_use(1), 0);
@@ -312,7 +322,7 @@ mod tests {
 
     #[test]
     fn every_check_holds_with_graphs_run_in_another_legal_order() {
-        let system = System::new(SystemConfig { devices: 2, memory: 1 << 30 });
+        let system = System::new(SystemConfig { devices: 2, memory: 1 << 30, ..SystemConfig::default() });
         system.set_schedule(ptx_sim::system::Schedule::LatestFirst);
         check_all(&Device::open_in(&system, 0).unwrap());
     }
