@@ -40,11 +40,26 @@ extern "C" __global__ void hc_project_f16(const uint16_t* w, const float* stream
 extern "C" __global__ void hc_project_f32(const float* w, const float* streams, float* m, uint32_t rows, uint32_t cols, uint32_t tokens);
 extern "C" __global__ void mean_norm(const float* streams, const float* weight, float* y, uint32_t hidden, uint32_t n, float eps, uint32_t tokens);
 
+// indexer.cu
+extern "C" __global__ void indexer_append(const float* k, const float* gate, const float* k_weight, const float* k_bias, const float* ape, float* k_ring, float* gate_ring, float* pool_keys, const uint32_t* position, uint32_t dim, uint32_t kpool, float eps, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void indexer_scores(const float* q, const float* weights, const float* pool_keys, const uint32_t* position, float* scores, uint32_t heads, uint32_t dim, uint32_t kpool, uint32_t max_pools, uint32_t tokens, uint32_t w_stride);
+extern "C" __global__ void indexer_select(const float* scores, const uint32_t* position, uint32_t* pools, uint32_t* count, uint32_t kpool, uint32_t top, uint32_t max_pools, uint32_t tokens);
+
 // kda.cu
 extern "C" __global__ void conv_silu(const float* x, const float* weight, float* ring, const uint32_t* position, float* y, uint32_t channels, uint32_t taps, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void kda_step_128(const float* qkv, const float* decay, const float* dt_bias, const float* a_log, const float* beta, const float* gate, const float* norm_weight, float* state, const uint32_t* position, float* y, uint32_t heads, float bound, uint32_t bounded, float eps, uint32_t tokens, uint32_t beta_stride);
 extern "C" __global__ void kda_step_32(const float* qkv, const float* decay, const float* dt_bias, const float* a_log, const float* beta, const float* gate, const float* norm_weight, float* state, const uint32_t* position, float* y, uint32_t heads, float bound, uint32_t bounded, float eps, uint32_t tokens, uint32_t beta_stride);
 extern "C" __global__ void kda_step_64(const float* qkv, const float* decay, const float* dt_bias, const float* a_log, const float* beta, const float* gate, const float* norm_weight, float* state, const uint32_t* position, float* y, uint32_t heads, float bound, uint32_t bounded, float eps, uint32_t tokens, uint32_t beta_stride);
+
+// latent.cu
+extern "C" __global__ void heads_matvec_bf16(const uint16_t* w, const float* x, float* y, uint32_t heads, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void heads_matvec_f16(const uint16_t* w, const float* x, float* y, uint32_t heads, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void heads_matvec_f32(const float* w, const float* x, float* y, uint32_t heads, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void latent_append_f16(const float* x, const float* weight, uint16_t* cache, const uint32_t* position, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void latent_append_f32(const float* x, const float* weight, float* cache, const uint32_t* position, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void latent_fold(const float* partial, const float* max_sum, const uint32_t* count, const uint32_t* position, float* y, uint32_t heads, uint32_t dim, uint32_t kpool, uint32_t max_chunks, uint32_t tokens);
+extern "C" __global__ void latent_split_f16(const float* q, const uint16_t* cache, const uint32_t* pools, const uint32_t* count, const uint32_t* position, float* partial, float* max_sum, uint32_t heads, uint32_t dim, float scale, uint32_t kpool, uint32_t max_pools, uint32_t max_chunks, uint32_t tokens);
+extern "C" __global__ void latent_split_f32(const float* q, const float* cache, const uint32_t* pools, const uint32_t* count, const uint32_t* position, float* partial, float* max_sum, uint32_t heads, uint32_t dim, float scale, uint32_t kpool, uint32_t max_pools, uint32_t max_chunks, uint32_t tokens);
 
 // math_probe.cu
 extern "C" __global__ void math_cos(const float* x, float* y, uint32_t n);
