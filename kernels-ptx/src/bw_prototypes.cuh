@@ -77,20 +77,24 @@ extern "C" __global__ void math_softplus(const float* x, float* y, uint32_t n);
 extern "C" __global__ void matvec_bf16(const uint16_t* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void matvec_f16(const uint16_t* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void matvec_f32(const float* w, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_nvfp4(const uint8_t* w_qs, const uint8_t* w_scales, const float* w_global, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void matvec_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void matvec_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void matvec_q8_0(const int8_t* w_qs, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void matvec_swiglu_bf16(const uint16_t* w, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_f16(const uint16_t* w, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_f32(const float* w, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_nvfp4(const uint8_t* w_qs, const uint8_t* w_scales, const float* w_global, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_q8_0(const int8_t* w_qs, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 
 // matvec_i16.cu
+extern "C" __global__ void matvec_i16_nvfp4(const uint8_t* w_qs, const uint8_t* w_scales, const float* w_global, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
 extern "C" __global__ void matvec_i16_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
 extern "C" __global__ void matvec_i16_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
 extern "C" __global__ void matvec_i16_q8_0(const int8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_i16_nvfp4(const uint8_t* w_qs, const uint8_t* w_scales, const float* w_global, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_i16_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_i16_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_i16_q8_0(const int8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);

@@ -1,5 +1,5 @@
 // Weight formats: the planes of each, and its arithmetic on one 16-byte vector, for float32 and for block-scaled int16
-// activations. Block formats hold 32 weights a block; their nibbles are in ggml's order (byte j: element j low, j + 16 high).
+// activations. GGUF's block formats hold 32 weights a block; their nibbles are in ggml's order (byte j: element j low, j + 16 high).
 #pragma once
 #include "matvec.cuh"
 
@@ -15,17 +15,25 @@ struct ScaledCursor {
   const Scale* scale;
 };
 
+// Formats without a scale of whole rows: a row's sum is its value.
+struct NoRowScale {
+  template <class Planes>
+  static __device__ __forceinline__ float finish(const Planes&, uint32_t, float sum) {
+    return sum;
+  }
+};
+
 // Weights are read once a walk: keep them from displacing what is read again.
 __device__ __forceinline__ uint4 load_streaming(const uint4* p) { return __ldcs(p); }
 
 // ---- float planes: one pointer, [rows, cols] --------------------------------------------------------------------------------
 
 template <uint32_t WEIGHTS_A_VECTOR>
-struct FloatPlane {
+struct FloatPlane : NoRowScale {
   static constexpr uint32_t LANES = 32;
   static constexpr uint32_t WEIGHTS = WEIGHTS_A_VECTOR;
   static constexpr uint32_t VECTORS = 8;  // in a step, of all rows of a lane
-  static constexpr bool SUMS = false;
+  static constexpr uint32_t SUMS = 0;
   using Input = FloatInput;
   using Raw = uint4;
   using Cursor = VectorCursor;
@@ -122,11 +130,11 @@ __device__ __forceinline__ void nibble_products(uint32_t word, float4 low, float
 
 // ---- Q8_0: qs int8 [rows, cols], d f16 [rows, cols/32] -------------------------------------------------------------------------
 
-struct Q8_0Base {
+struct Q8_0Base : NoRowScale {
   static constexpr uint32_t LANES = 16;
   static constexpr uint32_t WEIGHTS = 16;
   static constexpr uint32_t VECTORS = 4;
-  static constexpr bool SUMS = false;
+  static constexpr uint32_t SUMS = 0;
   using Cursor = ScaledCursor<uint16_t>;
   struct Planes {
     const int8_t* qs;
@@ -209,7 +217,7 @@ struct Q8_0Int16 : Q8_0Base {
 // ---- Q4_0: qs [rows, cols/2], d f16 [rows, cols/32]; Q4_1: dm f16 pairs ---------------------------------------------------------
 
 template <class Scale>
-struct Q4Base {
+struct Q4Base : NoRowScale {
   static constexpr uint32_t LANES = 8;
   static constexpr uint32_t WEIGHTS = 32;
   static constexpr uint32_t VECTORS = 4;
@@ -260,7 +268,7 @@ struct Q4Float : Q4Base<Scale> {
 
 // w = d · (n − 8)
 struct Q4_0 : Q4Float<uint16_t> {
-  static constexpr bool SUMS = false;
+  static constexpr uint32_t SUMS = 0;
   static __device__ __forceinline__ float accumulate(const Raw& w, const Activations& a, float sum) {
     return fmaf(f32_from_f16(w.scale), centred(w.q, a), sum);
   }
@@ -268,7 +276,7 @@ struct Q4_0 : Q4Float<uint16_t> {
 
 // w = d · n + m = d · (n − 8) + (m + 8d): m is near −8d, so the second term stays small.
 struct Q4_1 : Q4Float<uint32_t> {
-  static constexpr bool SUMS = true;
+  static constexpr uint32_t SUMS = 1;
   static __device__ __forceinline__ float accumulate(const Raw& w, const Activations& a, float sum) {
     const float d = f32_from_f16(static_cast<uint16_t>(w.scale)), m = f32_from_f16(static_cast<uint16_t>(w.scale >> 16));
     return fmaf(fmaf(8.0f, d, m), a.sum, fmaf(d, centred(w.q, a), sum));
@@ -277,7 +285,7 @@ struct Q4_1 : Q4Float<uint32_t> {
 
 template <class Scale>
 struct Q4Int16 : Q4Base<Scale> {
-  static constexpr bool SUMS = true;
+  static constexpr uint32_t SUMS = 1;
   using Input = Int16Input;
   struct Activations {
     uint4 v[4];
@@ -316,6 +324,112 @@ struct Q4_1Int16 : Q4Int16<uint32_t> {
     const float d = f32_from_f16(static_cast<uint16_t>(w.scale)), m = f32_from_f16(static_cast<uint16_t>(w.scale >> 16));
     sum = fmaf(d * a.scale, static_cast<float>(centred(w.q, a)), sum);
     return fmaf(fmaf(8.0f, d, m) * a.scale, static_cast<float>(a.sum), sum);
+  }
+};
+
+// ---- NVFP4: qs [rows, cols/2] (byte j: element 2j low), scales e4m3 [rows, cols/16], global f32 [rows] ---------------------------
+//
+// w = e2m1 · e4m3 · global. A vector is two blocks of 16. Twice an e2m1 is an integer: sums are of those, and the half is put back
+// with `global`, at the end of the row.
+
+struct NVFP4Base {
+  static constexpr uint32_t LANES = 8;
+  static constexpr uint32_t WEIGHTS = 32;
+  static constexpr uint32_t VECTORS = 4;
+  using Cursor = ScaledCursor<uint16_t>;
+  struct Planes {
+    const uint8_t* qs;
+    const uint8_t* scales;
+    const float* global;
+  };
+  struct Raw {
+    uint4 q;
+    uint16_t scales;
+  };
+  static __device__ __forceinline__ Cursor cursor(const Planes& p, uint32_t row, uint32_t cols) {
+    const uint64_t at = static_cast<uint64_t>(row) * (cols / 32);
+    return {reinterpret_cast<const uint4*>(p.qs) + at, reinterpret_cast<const uint16_t*>(p.scales) + at};
+  }
+  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
+    return {load_streaming(c.data + vector + offset), c.scale[vector + offset]};
+  }
+  static __device__ __forceinline__ float finish(const Planes& p, uint32_t row, float sum) {
+    return sum * (0.5f * p.global[row]);
+  }
+  // 16 + 2 · e2m1 of four nibbles, a byte each: 0, 1, 2, 3, 4, 6, 8 and 12 about 16. prmt takes a byte of its table by three bits of a
+  // nibble; where the fourth is set it repeats the byte's top bit, which is 0 in both tables, so either of the two results is 0.
+  static __device__ __forceinline__ uint32_t biased(uint32_t codes, uint32_t flipped) {
+    return permuted(0x13121110u, 0x1c181614u, codes) | permuted(0x0d0e0f10u, 0x04080a0cu, flipped);
+  }
+};
+
+struct NVFP4 : NVFP4Base {
+  using Input = FloatInput;
+  static constexpr uint32_t SUMS = 0;
+  struct Activations {
+    float4 v[8];
+  };
+  static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
+    return (vector + lane) * FloatInput::STRIDE;
+  }
+  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
+    Activations a;
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) a.v[i] = reinterpret_cast<const float4*>(at)[i];
+    return a;
+  }
+  // A byte b as 2^23 + b in the bits of a float, less 2^23 + 16.
+  static __device__ __forceinline__ void four(uint32_t b, float4 x, float& s0, float& s1) {
+    constexpr float BIAS = 8388624.0f;
+    s0 = fmaf(float_from_bytes<0x7440u>(b, 0x4b000000u) - BIAS, x.x, s0);
+    s1 = fmaf(float_from_bytes<0x7441u>(b, 0x4b000000u) - BIAS, x.y, s1);
+    s0 = fmaf(float_from_bytes<0x7442u>(b, 0x4b000000u) - BIAS, x.z, s0);
+    s1 = fmaf(float_from_bytes<0x7443u>(b, 0x4b000000u) - BIAS, x.w, s1);
+  }
+  static __device__ __forceinline__ void word(uint32_t q, float4 low, float4 high, float& s0, float& s1) {
+    const uint32_t flipped = q ^ 0x88888888u;
+    four(biased(q, flipped), low, s0, s1);
+    four(biased(q >> 16, flipped >> 16), high, s0, s1);
+  }
+  // Even and odd elements of a block into two sums, added; scaled into the row's sum, the first block before the second.
+  static __device__ __forceinline__ float accumulate(const Raw& w, const Activations& a, float sum) {
+    float s0 = 0.0f, s1 = 0.0f, t0 = 0.0f, t1 = 0.0f;
+    word(w.q.x, a.v[0], a.v[1], s0, s1);
+    word(w.q.y, a.v[2], a.v[3], s0, s1);
+    word(w.q.z, a.v[4], a.v[5], t0, t1);
+    word(w.q.w, a.v[6], a.v[7], t0, t1);
+    sum = fmaf(f32_from_e4m3(w.scales & 0xffu), s0 + s1, sum);
+    return fmaf(f32_from_e4m3(w.scales >> 8), t0 + t1, sum);
+  }
+};
+
+struct NVFP4Int16 : NVFP4Base {
+  using Input = Int16Input;
+  static constexpr uint32_t SUMS = 2;
+  struct Activations {
+    uint4 v[4];
+    float scale;
+    int32_t sum[2];
+  };
+  static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
+    return (vector + lane) * Int16Input::STRIDE;
+  }
+  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
+    const uint4* v = reinterpret_cast<const uint4*>(at);
+    return {{v[0], v[1], v[2], v[3]}, at[16], {__float_as_int(at[17]), __float_as_int(at[18])}};
+  }
+  static __device__ __forceinline__ int32_t word(uint32_t q, uint4 x, int32_t s) {
+    const uint32_t flipped = q ^ 0x88888888u;
+    const uint32_t low = biased(q, flipped), high = biased(q >> 16, flipped >> 16);
+    return dp2a_hi(x.w, high, dp2a_lo(x.z, high, dp2a_hi(x.y, low, dp2a_lo(x.x, low, s))));
+  }
+  // The blocks' sums are exact, in int32 (|Σ b·q| ≤ 16 · 28 · 32767 < 2^24, less 16 Σ q) and in float32 (|Σ| ≤ 16 · 12 · 32767 < 2^23).
+  // Scaled by their e4m3 they are added, the second to the first, and scaled by the activations' scale into the row's sum.
+  static __device__ __forceinline__ float accumulate(const Raw& w, const Activations& a, float sum) {
+    const int32_t s = word(w.q.y, a.v[1], word(w.q.x, a.v[0], -16 * a.sum[0]));
+    const int32_t t = word(w.q.w, a.v[3], word(w.q.z, a.v[2], -16 * a.sum[1]));
+    const float first = f32_from_e4m3(w.scales & 0xffu) * static_cast<float>(s);
+    return fmaf(a.scale, fmaf(f32_from_e4m3(w.scales >> 8), static_cast<float>(t), first), sum);
   }
 };
 

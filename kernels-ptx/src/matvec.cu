@@ -28,6 +28,10 @@ extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_q4_1(const u
   matvec<Q4_1>({qs, reinterpret_cast<const uint32_t*>(dm)}, {x, blockIdx.x * x_stride}, residual, y, rows, cols);
 }
 
+extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride) {
+  matvec<NVFP4>({qs, scales, global}, {x, blockIdx.x * x_stride}, residual, y, rows, cols);
+}
+
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_swiglu_f32(const float* data, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens) {
   matvec_swiglu<F32>({data}, {x, blockIdx.x * cols}, y, rows, cols, limit);
 }
@@ -50,4 +54,8 @@ extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_swiglu_q4_0(
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_swiglu_q4_1(const uint8_t* qs, const uint16_t* dm, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens) {
   matvec_swiglu<Q4_1>({qs, reinterpret_cast<const uint32_t*>(dm)}, {x, blockIdx.x * cols}, y, rows, cols, limit);
+}
+
+extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_swiglu_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens) {
+  matvec_swiglu<NVFP4>({qs, scales, global}, {x, blockIdx.x * cols}, y, rows, cols, limit);
 }

@@ -2,7 +2,7 @@
 //
 // A row is read by LANES neighbouring lanes of a warp, each taking 16-byte vectors of the row in turn: vector v goes to lane
 // v mod LANES. A lane adds its vectors alternately into two sums (even and odd turns), the two are added, and a butterfly over the
-// LANES lanes finishes the row. That order is the numeric contract: it depends on the format alone, not on grid, block, tokens, or
+// LANES lanes finishes the row, but for the scale that a format may have for a whole row. That order is the numeric contract: it depends on the format alone, not on grid, block, tokens, or
 // on how many rows a lane carries, so `matvec_swiglu` has the bits of two `matvec`s, and a token the same bits alone and among others.
 //
 // The grid is (tokens, blocks of rows): the tokens of a block of rows run side by side, so that all but the first find its weights in
@@ -46,7 +46,7 @@ struct FloatInput {
   uint32_t base;  // of this token's row: an index of 32 bits costs no additions of pointers at each load
 
   // Stages columns [first, first + padded) of which those past `width` are zeros; `padded` is a multiple of 32.
-  template <bool SUMS>
+  template <uint32_t SUMS>
   __device__ __forceinline__ void stage(uint32_t first, uint32_t width, uint32_t padded) const {
     float4 v[STAGE];
     stage_items(
@@ -58,7 +58,7 @@ struct FloatInput {
         [&](uint32_t k, uint32_t i) {
           float* at = staged + (i >> 3) * STRIDE;
           if (i < padded / 4) *reinterpret_cast<float4*>(at + (i & 7u) * 4) = v[k];
-          if (SUMS) {
+          if (SUMS != 0) {
             const float sum = butterfly_sum<8>((v[k].x + v[k].y) + (v[k].z + v[k].w));
             if ((i & 7u) == 0 && i < padded / 4) at[32] = sum;
           }
@@ -66,14 +66,14 @@ struct FloatInput {
   }
 };
 
-// Block-scaled int16 activations: 32 values (16 words), the block's scale, the block's integer sum, two words of padding.
+// Block-scaled int16 activations: 32 values (16 words), the block's scale, its integer sum or those of its SUMS halves, padding.
 struct Int16Input {
   static constexpr uint32_t STRIDE = 20;
   const int16_t* q;
   const float* scale;
   uint32_t base;  // of this token's row in q, a multiple of 32
 
-  template <bool SUMS>
+  template <uint32_t SUMS>
   __device__ __forceinline__ void stage(uint32_t first, uint32_t width, uint32_t padded) const {
     uint4 v[STAGE];
     float s[STAGE];
@@ -89,16 +89,19 @@ struct Int16Input {
           float* at = staged + (i >> 2) * STRIDE;
           if (i < padded / 8) *reinterpret_cast<uint4*>(at + (i & 3u) * 4) = v[k];
           int32_t sum = 0;
-          if (SUMS) {
+          if (SUMS != 0) {
             constexpr uint32_t ONES = 0x01010101u;
             sum = dp2a_lo(v[k].x, ONES, dp2a_lo(v[k].y, ONES, dp2a_lo(v[k].z, ONES, dp2a_lo(v[k].w, ONES, 0))));
-            sum += __shfl_xor_sync(FULL_MASK, sum, 2);
+            if (SUMS == 1) sum += __shfl_xor_sync(FULL_MASK, sum, 2);
             sum += __shfl_xor_sync(FULL_MASK, sum, 1);
           }
           if ((i & 3u) == 0 && i < padded / 8) {
             at[16] = s[k];
-            if (SUMS) at[17] = __int_as_float(sum);
+            if (SUMS != 0) at[17] = __int_as_float(sum);
           }
+          // The fourth word is padding, but read with the other three.
+          if (SUMS == 2 && (i & 3u) == 2 && i < padded / 8)
+            *reinterpret_cast<float2*>(at + 18) = make_float2(__int_as_float(sum), 0.0f);
         });
   }
 };
@@ -174,7 +177,8 @@ __device__ __forceinline__ void row_sums(const typename K::Planes& planes, const
     }
   }
 #pragma unroll
-  for (uint32_t r = 0; r < R; ++r) total[r] = butterfly_sum<K::LANES>(sum[r][0] + sum[r][1]);
+  for (uint32_t r = 0; r < R; ++r)
+    total[r] = K::finish(planes, row + r * row_step, butterfly_sum<K::LANES>(sum[r][0] + sum[r][1]));
 }
 
 // y[token, row] = (residual[token, row] +) w[row] · x[token], blockDim.x / LANES rows a block; input.base is that of the token.

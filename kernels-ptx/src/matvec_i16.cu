@@ -17,6 +17,10 @@ extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_i16_q4_1(con
   matvec<Q4_1Int16>({qs, reinterpret_cast<const uint32_t*>(dm)}, {xq, xs, blockIdx.x * cols}, residual, y, rows, cols);
 }
 
+extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_i16_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens) {
+  matvec<NVFP4Int16>({qs, scales, global}, {xq, xs, blockIdx.x * cols}, residual, y, rows, cols);
+}
+
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_swiglu_i16_q8_0(const int8_t* qs, const uint16_t* d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens) {
   matvec_swiglu<Q8_0Int16>({qs, d}, {xq, xs, blockIdx.x * cols}, y, rows, cols, limit);
 }
@@ -27,4 +31,8 @@ extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_swiglu_i16_q
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_swiglu_i16_q4_1(const uint8_t* qs, const uint16_t* dm, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens) {
   matvec_swiglu<Q4_1Int16>({qs, reinterpret_cast<const uint32_t*>(dm)}, {xq, xs, blockIdx.x * cols}, y, rows, cols, limit);
+}
+
+extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) matvec_swiglu_i16_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens) {
+  matvec_swiglu<NVFP4Int16>({qs, scales, global}, {xq, xs, blockIdx.x * cols}, y, rows, cols, limit);
 }

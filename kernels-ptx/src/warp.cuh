@@ -41,6 +41,13 @@ __device__ __forceinline__ float float_from_bytes(uint32_t a, uint32_t b) {
   return f;
 }
 
+// The bytes of {a, b} that four nibbles of `selector` name by three bits; the fourth repeats the byte's top bit (__byte_perm lacks it).
+__device__ __forceinline__ uint32_t permuted(uint32_t a, uint32_t b, uint32_t selector) {
+  uint32_t bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "r"(selector));
+  return bytes;
+}
+
 __device__ __forceinline__ int32_t dp2a_lo(uint32_t a, uint32_t b, int32_t c) {
   int32_t d;
   asm("dp2a.lo.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));

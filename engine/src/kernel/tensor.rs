@@ -99,18 +99,17 @@ impl TensorFormat {
         }
     }
 
-    /// What the number of columns must be a multiple of: kernels load 16 bytes at a time (8 of NVFP4).
+    /// What the number of columns must be a multiple of: kernels load 16 bytes at a time.
     pub const fn column_multiple(self) -> u64 {
         match self {
             TensorFormat::F32 | TensorFormat::F16 | TensorFormat::BF16 => 8,
-            TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 => 32,
-            TensorFormat::NVFP4 => 16,
+            TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 | TensorFormat::NVFP4 => 32,
         }
     }
 
     /// Whether inner products of the `i16` program are taken in integers.
     pub const fn is_integer(self) -> bool {
-        matches!(self, TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1)
+        !matches!(self, TensorFormat::F32 | TensorFormat::F16 | TensorFormat::BF16)
     }
 
     /// Bytes of all planes of a `[rows, cols]` matrix.

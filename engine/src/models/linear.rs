@@ -1,7 +1,7 @@
 //! Linear layers in a plan: which kernel serves a weight format under an activation program.
 
 use crate::device::{Buffer, DeviceError};
-use crate::kernel::{BF16, F16, F32, Launch, LaunchError, Q4_0, Q4_1, Q8_0, RawTensor, TensorFormat};
+use crate::kernel::{BF16, F16, F32, Launch, LaunchError, NVFP4, Q4_0, Q4_1, Q8_0, RawTensor, TensorFormat};
 use crate::kernels::{matvec, norm};
 use crate::options::Activations;
 use crate::plan::{Arena, PlanBuilder, PlanError, Scratch};
@@ -114,11 +114,11 @@ pub fn matvec(
     if wants_i16(b, weight) {
         let (q, scale) = x.i16()?;
         return by_format!(weight, (q, scale, residual, y, rows, cols, 1), Q8_0 => matvec::matvec_i16_q8_0, Q4_0 => matvec::matvec_i16_q4_0,
-            Q4_1 => matvec::matvec_i16_q4_1);
+            Q4_1 => matvec::matvec_i16_q4_1, NVFP4 => matvec::matvec_i16_nvfp4);
     }
     let x = x.float()?;
     by_format!(weight, (x, residual, y, rows, cols, 1, cols), F32 => matvec::matvec_f32, F16 => matvec::matvec_f16, BF16 => matvec::matvec_bf16,
-        Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0, Q4_1 => matvec::matvec_q4_1)
+        Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0, Q4_1 => matvec::matvec_q4_1, NVFP4 => matvec::matvec_nvfp4)
 }
 
 /// `y[r] = silu(W[r]·x) · (W[rows + r]·x)`; `W` is `[2·rows, cols]`, gate above up.
@@ -132,12 +132,12 @@ pub fn matvec_swiglu(
     if wants_i16(b, weight) {
         let (q, scale) = x.i16()?;
         return by_format!(weight, (q, scale, y, rows, cols, f32::INFINITY, 1), Q8_0 => matvec::matvec_swiglu_i16_q8_0, Q4_0 => matvec::matvec_swiglu_i16_q4_0,
-            Q4_1 => matvec::matvec_swiglu_i16_q4_1);
+            Q4_1 => matvec::matvec_swiglu_i16_q4_1, NVFP4 => matvec::matvec_swiglu_i16_nvfp4);
     }
     let x = x.float()?;
     by_format!(weight, (x, y, rows, cols, f32::INFINITY, 1), F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16,
         BF16 => matvec::matvec_swiglu_bf16, Q8_0 => matvec::matvec_swiglu_q8_0, Q4_0 => matvec::matvec_swiglu_q4_0,
-        Q4_1 => matvec::matvec_swiglu_q4_1)
+        Q4_1 => matvec::matvec_swiglu_q4_1, NVFP4 => matvec::matvec_swiglu_nvfp4)
 }
 
 /// Rows that are read by one input: one matrix where their formats agree, else one for each.

@@ -2,7 +2,7 @@
 //! of a block are exact integers.
 
 use super::{BLOCK_SHAPES, blocks, shapes, staged};
-use crate::kernel::{Case, Fill, HostTensor, Q4_0, Q4_1, Q8_0, QTensor, kernel};
+use crate::kernel::{Case, Fill, HostTensor, NVFP4, Q4_0, Q4_1, Q8_0, QTensor, kernel};
 use crate::kernels::activation::swiglu_value;
 
 /// Bytes of 32 staged activations: int16s, their scale, their sum and padding.
@@ -71,7 +71,8 @@ macro_rules! declare {
         /// then as in `matvec`; only those sums of a vector or a block round.
         ///
         /// The tolerance: a lane's two chains are of one term a vector, at most 17 each here, and every term has roundings of
-        /// its own (the integer sum, the product of scales); vectors of Q8_0 are of 16 weights, of the others a whole block.
+        /// its own (the integer sum, the product of scales); vectors of Q8_0 are of 16 weights, of the others 32. The one row of
+        /// NVFP4's first case is the small difference of its terms, and has only itself to be measured against.
         #[kernel(module = "matvec_i16", entry = $entry, reference = reference, cases = cases, tol = $tolerance)]
         #[launch(grid = (tokens, blocks(rows, $lanes), 1), block = (256, 1, 1), shared = staged(cols, INT16_STAGE))]
         #[cost(read = w.bytes() + xq.bytes() + xs.bytes() + residual.bytes(), write = y.bytes(), flops = 2 * tokens * rows * cols)]
@@ -94,6 +95,7 @@ declare! {
     matvec_i16_q8_0 "matvec_i16_q8_0" Q8_0 16 7e-7;
     matvec_i16_q4_0 "matvec_i16_q4_0" Q4_0 8 5e-7;
     matvec_i16_q4_1 "matvec_i16_q4_1" Q4_1 8 5e-7;
+    matvec_i16_nvfp4 "matvec_i16_nvfp4" NVFP4 8 9e-7;
 }
 
 macro_rules! declare_swiglu {
@@ -122,4 +124,5 @@ declare_swiglu! {
     matvec_swiglu_i16_q8_0 "matvec_swiglu_i16_q8_0" Q8_0 16;
     matvec_swiglu_i16_q4_0 "matvec_swiglu_i16_q4_0" Q4_0 8;
     matvec_swiglu_i16_q4_1 "matvec_swiglu_i16_q4_1" Q4_1 8;
+    matvec_swiglu_i16_nvfp4 "matvec_swiglu_i16_nvfp4" NVFP4 8;
 }

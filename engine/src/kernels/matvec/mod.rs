@@ -7,7 +7,7 @@ pub use i16::*;
 
 use super::activation::swiglu_value;
 use super::token_rows;
-use crate::kernel::{BF16, Case, F16, F32, HostTensor, Q4_0, Q4_1, Q8_0, QTensor, kernel};
+use crate::kernel::{BF16, Case, F16, F32, HostTensor, NVFP4, Q4_0, Q4_1, Q8_0, QTensor, kernel};
 
 /// Threads a block: eight warps share the staged activations, which pays even where that leaves multiprocessors idle.
 const THREADS: u64 = 256;
@@ -61,9 +61,10 @@ const FLOAT_SHAPES: [(u32, u32); 9] =
 /// The same for formats of blocks of 32.
 const BLOCK_SHAPES: [(u32, u32); 9] =
     [(1, 32), (3, 64), (5, 96), (33, 256), (67, 576), (131, 288), (9, 2048), (7, 2080), (6, 8224)];
-/// `(rows, cols)` of real models: SmolLM2-135M's output, down and head, Llama-3.2-1B's down, Llama-3-8B's qkv and down.
-const MODEL_SHAPES: [(u32, u32); 6] =
-    [(576, 576), (576, 1536), (49152, 576), (2048, 8192), (6144, 4096), (4096, 14336)];
+/// `(rows, cols)` of real models: SmolLM2-135M's output, down and head, Llama-3.2-1B's down, Llama-3-8B's qkv and down, and
+/// GLM-5.3-Flash's dense down.
+const MODEL_SHAPES: [(u32, u32); 7] =
+    [(576, 576), (576, 1536), (49152, 576), (2048, 8192), (6144, 4096), (4096, 14336), (4096, 12288)];
 /// `(rows, cols)` of a gated pair, rows of one half.
 const MODEL_PAIRS: [(u32, u32); 2] = [(1536, 576), (8192, 2048)];
 
@@ -157,6 +158,7 @@ declare! {
     matvec_q8_0 "matvec_q8_0" Q8_0 16 9e-7 block_cases;
     matvec_q4_0 "matvec_q4_0" Q4_0 8 6e-7 block_cases;
     matvec_q4_1 "matvec_q4_1" Q4_1 8 6e-7 block_cases;
+    matvec_nvfp4 "matvec_nvfp4" NVFP4 8 6e-7 block_cases;
 }
 
 macro_rules! declare_swiglu {
@@ -187,4 +189,5 @@ declare_swiglu! {
     matvec_swiglu_q8_0 "matvec_swiglu_q8_0" Q8_0 16 block_pairs;
     matvec_swiglu_q4_0 "matvec_swiglu_q4_0" Q4_0 8 block_pairs;
     matvec_swiglu_q4_1 "matvec_swiglu_q4_1" Q4_1 8 block_pairs;
+    matvec_swiglu_nvfp4 "matvec_swiglu_nvfp4" NVFP4 8 block_pairs;
 }
