@@ -1,5 +1,6 @@
 //! What a model is: its sizes and constants, read from a file's metadata and checked before anything is built on them.
 
+mod footprint;
 pub mod glm5;
 mod rope;
 mod tensors;
@@ -7,6 +8,7 @@ mod tensors;
 use crate::format::gguf::Metadata;
 use crate::format::{FormatError, TensorSource};
 
+pub use footprint::{Footprint, LayerState, Part, PartSize};
 pub use rope::{Rope, RopePairing};
 pub use tensors::{TensorRole, check_tensors, tensors};
 

@@ -1,42 +1,19 @@
-//! `bitwalk inspect`: what is in a model file.
+//! What is in a GGUF file: sizes, formats, tensors and metadata.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::io::{self, Write};
 
 use bitwalk::config::{ModelConfig, RopePairing, check_tensors};
 use bitwalk::format::gguf::{GgufFile, Metadata, Value};
-use bitwalk::format::{DType, TensorInfo, TensorSource};
+use bitwalk::format::{DType, TensorSource};
 use serde_json::json;
 
-use super::model::default_model;
-
-/// Arguments of `bitwalk inspect`.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// A GGUF file; of a split one, any part; without it, the one that `cargo xtask model smollm2` fetched
-    #[arg(env = "BITWALK_MODEL")]
-    file: Option<PathBuf>,
-    /// Print one JSON object instead of tables
-    #[arg(long)]
-    json: bool,
-}
+use super::words::{bytes, grouped, shape};
 
 /// Prints the tables or the JSON object.
-pub fn run(args: &Args) -> anyhow::Result<()> {
-    let file = match &args.file {
-        Some(path) => GgufFile::open(path)?,
-        None => GgufFile::open(&default_model()?)?,
-    };
-    let summary = Summary::new(&file);
-    let mut out = BufWriter::new(io::stdout().lock());
-    if args.json {
-        summary.json(&mut out)?
-    } else {
-        summary.tables(&mut out)?
-    }
-    out.flush()?;
-    Ok(())
+pub fn print(file: &GgufFile, json: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    let summary = Summary::new(file);
+    if json { summary.json(out) } else { Ok(summary.tables(out)?) }
 }
 
 /// Tensors, elements and bytes of one format.
@@ -226,50 +203,5 @@ fn json_value(value: Value<'_>) -> serde_json::Value {
         Value::Bool(b) => b.into(),
         Value::Str(s) => s.into(),
         Value::Array(_) => value.to_string().into(),
-    }
-}
-
-fn shape(tensor: &TensorInfo) -> String {
-    let extents: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
-    if extents.is_empty() { "scalar".into() } else { extents.join(" × ") }
-}
-
-/// Digits in groups of three.
-fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// A size in decimal units, three or four digits.
-fn bytes(n: u64) -> String {
-    let mut value = n as f64;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if value < 1000.0 {
-            return if unit == "B" { format!("{n} B") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1000.0;
-    }
-    format!("{value:.1} TB")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_as_people_read_them() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(134_515_008), "134 515 008");
-        assert_eq!(bytes(999), "999 B");
-        assert_eq!(bytes(98_362_432), "98.4 MB");
-        assert_eq!(bytes(15_000_000_000), "15.0 GB");
     }
 }
