@@ -32,6 +32,12 @@ extern "C" __global__ void embed_q4_0(const uint8_t* w_qs, const uint16_t* w_d, 
 extern "C" __global__ void embed_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
 extern "C" __global__ void embed_q8_0(const int8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
 
+// fill.cu
+extern "C" __global__ void fill_bf16(uint16_t* out, uint32_t k0, uint32_t k1, float scale, float offset, uint32_t n);
+extern "C" __global__ void fill_f16(uint16_t* out, uint32_t k0, uint32_t k1, float scale, float offset, uint32_t n);
+extern "C" __global__ void fill_f32(float* out, uint32_t k0, uint32_t k1, float scale, float offset, uint32_t n);
+extern "C" __global__ void fill_words(uint32_t* out, uint32_t k0, uint32_t k1, uint32_t mask, uint32_t base, uint32_t n);
+
 // hyper.cu
 extern "C" __global__ void hc_collapse(const float* streams, const float* m, const float* base, const float* scale, const float* norm_weight, float* collapsed, float* normed, float* post, float* comb, uint32_t hidden, uint32_t n, uint32_t iters, float hc_eps, float eps, uint32_t tokens);
 extern "C" __global__ void hc_expand(float* streams, const float* y, const float* post, const float* comb, uint32_t hidden, uint32_t n, uint32_t tokens);

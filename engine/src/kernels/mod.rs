@@ -12,6 +12,7 @@ pub mod activation;
 pub mod attention;
 pub mod ceiling;
 pub mod embed;
+pub mod fill;
 pub mod hyper;
 pub mod indexer;
 pub mod kda;
