@@ -32,6 +32,19 @@ extern "C" __global__ void embed_q4_0(const uint8_t* w_qs, const uint16_t* w_d, 
 extern "C" __global__ void embed_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
 extern "C" __global__ void embed_q8_0(const int8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
 
+// experts.cu
+extern "C" __global__ void experts_combine(const float* y, const float* weights, const float* shared, float* out, uint32_t cols, uint32_t k, uint32_t tokens);
+extern "C" __global__ void experts_down_bf16(const uint16_t* w, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens);
+extern "C" __global__ void experts_down_f16(const uint16_t* w, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens);
+extern "C" __global__ void experts_down_f32(const float* w, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens);
+extern "C" __global__ void experts_down_i16_nvfp4(const uint8_t* w_qs, const uint8_t* w_scales, const float* w_global, const uint32_t* ids, const int16_t* actq, const float* acts, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens);
+extern "C" __global__ void experts_down_nvfp4(const uint8_t* w_qs, const uint8_t* w_scales, const float* w_global, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens);
+extern "C" __global__ void experts_gate_up_bf16(const uint16_t* w, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens);
+extern "C" __global__ void experts_gate_up_f16(const uint16_t* w, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens);
+extern "C" __global__ void experts_gate_up_f32(const float* w, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens);
+extern "C" __global__ void experts_gate_up_i16_nvfp4(const uint8_t* w_qs, const uint8_t* w_scales, const float* w_global, const uint32_t* ids, const int16_t* xq, const float* xs, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens);
+extern "C" __global__ void experts_gate_up_nvfp4(const uint8_t* w_qs, const uint8_t* w_scales, const float* w_global, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens);
+
 // fill.cu
 extern "C" __global__ void fill_bf16(uint16_t* out, uint32_t k0, uint32_t k1, float scale, float offset, uint32_t n);
 extern "C" __global__ void fill_f16(uint16_t* out, uint32_t k0, uint32_t k1, float scale, float offset, uint32_t n);
@@ -109,6 +122,9 @@ extern "C" __global__ void matvec_swiglu_i16_q8_0(const int8_t* w_qs, const uint
 extern "C" __global__ void quantise_i16(const float* x, int16_t* q, float* scale, uint32_t cols, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void rms_norm(const float* x, const float* weight, float* y, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void rms_norm_i16(const float* x, const float* weight, int16_t* q, float* scale, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride);
+
+// router.cu
+extern "C" __global__ void router_topk(const float* logits, const float* bias, uint32_t* ids, float* weights, uint32_t experts, uint32_t k, float scaling, uint32_t normalise, uint32_t tokens);
 
 // sample.cu
 extern "C" __global__ void advance(uint32_t* position, uint32_t count);

@@ -8,6 +8,7 @@ pub static COMPUTE_80: &[PtxModule] = &[
     module("attention", Arch::Compute80, include_str!("../ptx/compute_80/attention.ptx")),
     module("ceiling", Arch::Compute80, include_str!("../ptx/compute_80/ceiling.ptx")),
     module("embed", Arch::Compute80, include_str!("../ptx/compute_80/embed.ptx")),
+    module("experts", Arch::Compute80, include_str!("../ptx/compute_80/experts.ptx")),
     module("fill", Arch::Compute80, include_str!("../ptx/compute_80/fill.ptx")),
     module("hyper", Arch::Compute80, include_str!("../ptx/compute_80/hyper.ptx")),
     module("indexer", Arch::Compute80, include_str!("../ptx/compute_80/indexer.ptx")),
@@ -17,6 +18,7 @@ pub static COMPUTE_80: &[PtxModule] = &[
     module("matvec", Arch::Compute80, include_str!("../ptx/compute_80/matvec.ptx")),
     module("matvec_i16", Arch::Compute80, include_str!("../ptx/compute_80/matvec_i16.ptx")),
     module("norm", Arch::Compute80, include_str!("../ptx/compute_80/norm.ptx")),
+    module("router", Arch::Compute80, include_str!("../ptx/compute_80/router.ptx")),
     module("sample", Arch::Compute80, include_str!("../ptx/compute_80/sample.ptx")),
     module("sampling", Arch::Compute80, include_str!("../ptx/compute_80/sampling.ptx")),
 ];
@@ -27,6 +29,7 @@ pub static COMPUTE_90: &[PtxModule] = &[
     module("attention", Arch::Compute90, include_str!("../ptx/compute_90/attention.ptx")),
     module("ceiling", Arch::Compute90, include_str!("../ptx/compute_90/ceiling.ptx")),
     module("embed", Arch::Compute90, include_str!("../ptx/compute_90/embed.ptx")),
+    module("experts", Arch::Compute90, include_str!("../ptx/compute_90/experts.ptx")),
     module("fill", Arch::Compute90, include_str!("../ptx/compute_90/fill.ptx")),
     module("hyper", Arch::Compute90, include_str!("../ptx/compute_90/hyper.ptx")),
     module("indexer", Arch::Compute90, include_str!("../ptx/compute_90/indexer.ptx")),
@@ -36,6 +39,7 @@ pub static COMPUTE_90: &[PtxModule] = &[
     module("matvec", Arch::Compute90, include_str!("../ptx/compute_90/matvec.ptx")),
     module("matvec_i16", Arch::Compute90, include_str!("../ptx/compute_90/matvec_i16.ptx")),
     module("norm", Arch::Compute90, include_str!("../ptx/compute_90/norm.ptx")),
+    module("router", Arch::Compute90, include_str!("../ptx/compute_90/router.ptx")),
     module("sample", Arch::Compute90, include_str!("../ptx/compute_90/sample.ptx")),
     module("sampling", Arch::Compute90, include_str!("../ptx/compute_90/sampling.ptx")),
 ];

@@ -13,6 +13,7 @@ pub mod attention;
 pub mod ceiling;
 pub mod embed;
 pub mod fill;
+pub mod experts;
 pub mod hyper;
 pub mod indexer;
 pub mod kda;
@@ -20,6 +21,7 @@ pub mod latent;
 pub mod math;
 pub mod matvec;
 pub mod norm;
+pub mod router;
 pub mod sample;
 pub mod sampling;
 

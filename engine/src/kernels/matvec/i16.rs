@@ -6,9 +6,9 @@ use crate::kernel::{Case, Fill, HostTensor, NVFP4, Q4_0, Q4_1, Q8_0, QTensor, ke
 use crate::kernels::activation::swiglu_value;
 
 /// Bytes of 32 staged activations: int16s, their scale, their sum and padding.
-const INT16_STAGE: u64 = 80;
+pub(in crate::kernels) const INT16_STAGE: u64 = 80;
 
-fn dot(row: &[f32], xq: &[i16], xs: &[f32]) -> f64 {
+pub(in crate::kernels) fn i16_dot(row: &[f32], xq: &[i16], xs: &[f32]) -> f64 {
     let block = |(row, (xq, &xs)): (&[f32], (&[i16], &f32))| -> f64 {
         row.iter().zip(xq).map(|(&w, &q)| f64::from(w) * f64::from(q)).sum::<f64>() * f64::from(xs)
     };
@@ -29,7 +29,7 @@ fn reference(
     for (t, (xq, xs)) in xq.chunks(cols).zip(xs.chunks(cols / 32)).enumerate() {
         for r in 0..rows {
             let at = t * rows + r;
-            y[at] = dot(w.row(r), xq, xs) + residual.map_or(0.0, |residual| f64::from(residual[at]));
+            y[at] = i16_dot(w.row(r), xq, xs) + residual.map_or(0.0, |residual| f64::from(residual[at]));
         }
     }
 }
@@ -47,22 +47,22 @@ fn swiglu_reference(
     let (rows, cols) = (rows as usize, cols as usize);
     for (y, (xq, xs)) in y.chunks_mut(rows).zip(xq.chunks(cols).zip(xs.chunks(cols / 32))) {
         for (r, y) in y.iter_mut().enumerate() {
-            *y = swiglu_value(dot(w.row(r), xq, xs), dot(w.row(r + rows), xq, xs), limit);
+            *y = swiglu_value(i16_dot(w.row(r), xq, xs), i16_dot(w.row(r + rows), xq, xs), limit);
         }
     }
 }
 
-/// Scales as quantisation gives them for activations of order 1: magnitude / 32512.
-fn scaled(cases: Vec<Case>) -> Vec<Case> {
-    cases.into_iter().map(|case| case.fill("xs", Fill::Uniform(2e-5, 1e-4))).collect()
+/// Cases whose scales, in `buffer`, are as quantisation gives them for activations of order 1: magnitude / 32512.
+pub(in crate::kernels) fn i16_scales(cases: Vec<Case>, buffer: &'static str) -> Vec<Case> {
+    cases.into_iter().map(|case| case.fill(buffer, Fill::Uniform(2e-5, 1e-4))).collect()
 }
 
 fn cases() -> Vec<Case> {
-    scaled(shapes(&BLOCK_SHAPES, false))
+    i16_scales(shapes(&BLOCK_SHAPES, false), "xs")
 }
 
 fn pairs() -> Vec<Case> {
-    scaled(super::pairs(&BLOCK_SHAPES))
+    i16_scales(super::pairs(&BLOCK_SHAPES), "xs")
 }
 
 macro_rules! declare {

@@ -12,19 +12,19 @@ use crate::kernel::{BF16, Case, F16, F32, HostTensor, NVFP4, Q4_0, Q4_1, Q8_0, Q
 /// Threads a block: eight warps share the staged activations, which pays even where that leaves multiprocessors idle.
 const THREADS: u64 = 256;
 /// Bytes of 32 staged activations: floats, their sum and padding.
-const FLOAT_STAGE: u64 = 144;
+pub(in crate::kernels) const FLOAT_STAGE: u64 = 144;
 
 /// Blocks that cover `rows` of `lanes` lanes each.
-fn blocks(rows: u64, lanes: u64) -> u64 {
+pub(in crate::kernels) fn blocks(rows: u64, lanes: u64) -> u64 {
     rows.div_ceil(THREADS / lanes)
 }
 
 /// Bytes of staged activations: whole turns of 256 columns, at most a chunk of 8192.
-fn staged(cols: u64, stage: u64) -> u64 {
+pub(in crate::kernels) fn staged(cols: u64, stage: u64) -> u64 {
     cols.div_ceil(256).min(32) * 8 * stage
 }
 
-fn dot(row: &[f32], x: &[f32]) -> f64 {
+pub(in crate::kernels) fn dot(row: &[f32], x: &[f32]) -> f64 {
     row.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum()
 }
 
