@@ -133,7 +133,8 @@ pub fn fits(fill: &PlaneFill, plane: &Buffer<u8>) -> bool {
 /// # Errors
 /// A plane that does not [fit](fits), or is longer than a counter.
 pub fn launch(fill: &PlaneFill, plane: &Buffer<u8>) -> Result<Launch, LaunchError> {
-    let misfit = |error: DeviceError| LaunchError { kernel: "fill", argument: "out", reason: error.to_string() };
+    let misfit =
+        |error: DeviceError| LaunchError { kernel: "fill", argument: "out", reason: error.to_string() };
     let count = |n: usize| {
         let reason = || format!("{n} elements: the counter has 32 bits");
         u32::try_from(n).map_err(|_| LaunchError { kernel: "fill", argument: "n", reason: reason() })
