@@ -43,9 +43,9 @@ impl Gate for KernelCheck {
             bite: |_, report| one_row_too_many(report, Checks::ALL),
         },
         Tooth {
-            fault: "swapped arguments: the norm reads its weights as its input",
+            fault: "swapped arguments: the activation takes up for gate",
             must_say: "argument `y`",
-            bite: |cx, report| bite(&cx.open()?, report, "rms_norm", PtxFault::Swapped("x", "weight")),
+            bite: |cx, report| bite(&cx.open()?, report, "swiglu", PtxFault::Swapped("gate", "up")),
         },
         Tooth {
             fault: "a norm without its barriers",
