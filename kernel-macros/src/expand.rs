@@ -176,11 +176,12 @@ fn descriptor(kernel: &Kernel, marker: &Ident) -> TokenStream {
     let name_text = name_text.trim_start_matches("r#");
     let eager_only = kernel.eager_only();
     let params = kernel.params.iter().map(|param| {
-        let (text, lowering) = (param.name.to_string(), param.role.lowering());
+        let (text, lowering, peer) = (param.name.to_string(), param.role.lowering(), param.peer);
         quote!(#k::ParamDecl {
             name: #text,
             kind: <#lowering as #k::KernelParam>::KIND,
             slots: <#lowering as #k::KernelParam>::SLOTS,
+            peer: #peer,
         })
     });
     let mut block_check = TokenStream::new();

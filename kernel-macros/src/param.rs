@@ -17,6 +17,8 @@ pub struct Param {
     pub role: Role,
     /// How large the scalars say it is.
     pub extent: Extent,
+    /// Whether it may lie on another device.
+    pub peer: bool,
 }
 
 /// What a parameter is.
@@ -220,8 +222,9 @@ pub fn check(errors: &Errors, argument: &FnArg) -> Option<Param> {
     }
     let marks = Marks::parse(errors, &typed.attrs);
     // Without a role, whether an attribute fits or is missing is anybody's guess: the type is the mistake.
+    let peer = marks.peer.is_some();
     let (role, extent) = marks.apply(errors, typed, role?);
-    Some(Param { name: name?, role, extent })
+    Some(Param { name: name?, role, extent, peer })
 }
 
 /// The attributes of one parameter.
@@ -230,6 +233,7 @@ struct Marks<'a> {
     out: Option<&'a Attribute>,
     node: Option<&'a Attribute>,
     step: Option<&'a Attribute>,
+    peer: Option<&'a Attribute>,
     len: Option<(&'a Attribute, Option<Expr>)>,
     shape: Option<(&'a Attribute, Option<(Expr, Expr)>)>,
 }
@@ -243,6 +247,7 @@ impl<'a> Marks<'a> {
                 "out" => replace_flag(errors, &mut marks.out, attr),
                 "node" => replace_flag(errors, &mut marks.node, attr),
                 "step" => replace_flag(errors, &mut marks.step, attr),
+                "peer" => replace_flag(errors, &mut marks.peer, attr),
                 "len" => {
                     let length = errors.note(attr.parse_args::<Expr>()).map(ungrouped);
                     marks.len.replace((attr, length)).is_some()
@@ -263,7 +268,7 @@ impl<'a> Marks<'a> {
                 }
                 _ => {
                     let message = "unknown attribute on a parameter: expected `#[out]`, `#[len(…)]`, `#[shape(…, …)]`, \
-                                   `#[node]` or `#[step]`";
+                                   `#[peer]`, `#[node]` or `#[step]`";
                     errors.at(attr.path(), message);
                     false
                 }
@@ -276,7 +281,7 @@ impl<'a> Marks<'a> {
     }
 
     fn apply(self, errors: &Errors, typed: &syn::PatType, mut role: Role) -> (Role, Extent) {
-        let Marks { out, node, step, len, shape } = self;
+        let Marks { out, node, step, peer, len, shape } = self;
         if let Some(attr) = out {
             match &mut role {
                 Role::Slice { access, .. } if *access == Access::ReadWrite => *access = Access::Write,
@@ -288,6 +293,11 @@ impl<'a> Marks<'a> {
                 }
                 _ => errors.at(attr, "`#[out]` is for `&mut [T]`"),
             }
+        }
+        if let Some(attr) = peer
+            && !matches!(role, Role::Slice { .. } | Role::Optional { .. })
+        {
+            errors.at(attr, format!("`#[peer]` is for slices, but this is {}", role.noun()));
         }
         for (attr, name, new) in [(node, "node", Class::Node), (step, "step", Class::Step)] {
             let Some(attr) = attr else { continue };

@@ -123,6 +123,11 @@ extern "C" __global__ void quantise_i16(const float* x, int16_t* q, float* scale
 extern "C" __global__ void rms_norm(const float* x, const float* weight, float* y, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride);
 extern "C" __global__ void rms_norm_i16(const float* x, const float* weight, int16_t* q, float* scale, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride);
 
+// pipeline.cu
+extern "C" __global__ void hop(const float* x, float* y, uint32_t n);
+extern "C" __global__ void hop_token(const uint32_t* tokens, const uint32_t* position, uint32_t* out);
+extern "C" __global__ void take_token(const uint32_t* incoming, uint32_t* tokens, const uint32_t* position);
+
 // router.cu
 extern "C" __global__ void router_topk(const float* logits, const float* bias, uint32_t* ids, float* weights, uint32_t experts, uint32_t k, float scaling, uint32_t normalise, uint32_t tokens);
 

@@ -93,6 +93,8 @@ pub struct ParamDecl {
     pub kind: ParamKind,
     /// The PTX parameters it lowers to.
     pub slots: &'static [SlotDecl],
+    /// Whether it may lie on another device than the one that runs the kernel (`#[peer]`).
+    pub peer: bool,
 }
 
 /// What a parameter of the signature is.

@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::{
     Arg, Cost, KernelDecl, ParamKind, ParamShape, ScalarType, ScalarValue, Scalars, SlotClass, TensorFormat,
 };
-use crate::device::{Access, DeviceError, Function, LaunchParams, ParamAccess, RawBuffer, Stream};
+use crate::device::{Access, Device, DeviceError, Function, LaunchParams, ParamAccess, RawBuffer, Stream};
 
 /// The most PTX parameters that a kernel may have.
 pub const MAX_SLOTS: usize = 32;
@@ -126,12 +126,36 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// The device that its buffers lie on, but for those that may lie on another; `None` when it has no others.
+    pub fn device(&self) -> Option<&Device> {
+        self.args.slots.iter().find_map(|slot| match slot {
+            ArgSlot::Pointer { buffer, .. } if !self.decl.params[slot.param()].peer => Some(buffer.device()),
+            _ => None,
+        })
+    }
+
+    /// Checks that it is for `device`.
+    ///
+    /// # Errors
+    /// [`DeviceError::WrongDevice`], naming the kernel.
+    pub fn expect_device(&self, device: &Device) -> Result<(), DeviceError> {
+        match self.device() {
+            Some(own) if own != device => Err(DeviceError::WrongDevice {
+                what: format!("the memory of kernel `{}`'s arguments", self.decl.name),
+                have: own.to_string(),
+                want: device.to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Queues the launch of `function`, the declared entry as it was loaded on the stream's device. It allocates
     /// nothing, so it serves eager runs and captures alike.
     ///
     /// # Errors
-    /// Those of [`Stream::launch`].
+    /// [`DeviceError::WrongDevice`] for arguments on another device, those of [`Stream::launch`].
     pub fn submit(&self, stream: &Stream, function: &Function) -> Result<(), DeviceError> {
+        self.expect_device(stream.device())?;
         let mut access: ArrayVec<ParamAccess, MAX_SLOTS> = ArrayVec::new();
         for (param, slot) in self.args.slots.iter().enumerate() {
             if let ArgSlot::Pointer { buffer, access: how, .. } = slot {
@@ -385,8 +409,33 @@ impl<'a> Binder<'a> {
                 _ => slots.push(ArgSlot::Null { param: i }),
             }
         }
+        one_device(self.decl, &slots)?;
         Ok(Launch { decl: self.decl, grid, block, shared, args: ArgTable { slots }, cost })
     }
+}
+
+/// Checks that all buffers lie on one device but those of parameters that may lie elsewhere.
+fn one_device(decl: &'static KernelDecl, slots: &[ArgSlot]) -> Result<(), LaunchError> {
+    let mut first: Option<(&'static str, &Device)> = None;
+    for slot in slots {
+        let ArgSlot::Pointer { buffer, .. } = slot else { continue };
+        let argument = &decl.params[slot.param()];
+        match first {
+            _ if argument.peer => {}
+            None => first = Some((argument.name, buffer.device())),
+            Some((_, device)) if device == buffer.device() => {}
+            Some((other, device)) => {
+                let reason = format!(
+                    "`{}` lies on {}, but `{other}` on {device}: the kernel runs on one device, and only a `#[peer]` \
+                     argument may lie on another",
+                    buffer.name(),
+                    buffer.device()
+                );
+                return Err(LaunchError { kernel: decl.name, argument: argument.name, reason });
+            }
+        }
+    }
+    Ok(())
 }
 
 impl ParamKind {

@@ -21,6 +21,7 @@ pub mod latent;
 pub mod math;
 pub mod matvec;
 pub mod norm;
+pub mod pipeline;
 pub mod router;
 pub mod sample;
 pub mod sampling;

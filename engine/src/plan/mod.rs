@@ -273,6 +273,9 @@ impl<'e> PlanBuilder<'e> {
             .function(launch.decl)
             .map_err(|source| PlanError::Engine { at: label, source: Box::new(source) })?
             .clone();
+        launch
+            .expect_device(self.engine.device())
+            .map_err(|source| PlanError::Device { at: label, source })?;
         self.checker.launch(&self.arena, label, &launch)?;
         let pointers = launch.args.slots().iter().enumerate();
         let access = pointers.filter_map(|(index, slot)| match slot {

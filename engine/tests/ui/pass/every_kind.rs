@@ -22,6 +22,7 @@ pub(crate) fn every_kind(
     #[len(rows)] bias: Option<&[f32]>,
     #[len(rows * (cols - 1))] state: &mut [F8E4M3],
     #[out]
+    #[peer]
     #[len(rows)]
     y: &mut [f32],
     position: &Counter,
@@ -69,4 +70,6 @@ fn main() {
     let decl = EveryKind::DECL;
     assert!(decl.cooperative && decl.dependent && !decl.eager_only);
     assert_eq!(decl.slots().count(), 14);
+    let peers: Vec<_> = decl.params.iter().filter(|param| param.peer).map(|param| param.name).collect();
+    assert_eq!(peers, ["y"]);
 }
