@@ -49,9 +49,7 @@ impl Gate for OracleGate {
             // It still writes every output, so that nothing is read that was never written.
             fault: "an off-by-one bound: a projection leaves out its last columns",
             must_say: "off by",
-            bite: |cx, report| {
-                bite(cx, report, "matvec_q4_1", PtxFault::OffByOne { scalar: "cols", by: -1 })
-            },
+            bite: |cx, report| bite(cx, report, "matvec_q4_1", PtxFault::OffByOne { scalar: "cols", by: -1 }),
         },
         Tooth {
             fault: "one logit moved by twice the tolerance",

@@ -191,29 +191,29 @@ fn split_cases<const DIM: u32>() -> Vec<Case> {
     cases
 }
 
+fn fold_case(q: u32, dim: u32, position: u32, tokens: u32) -> Case {
+    let chunks = (position + tokens).div_ceil(CHUNK);
+    Case::new(format!("{tokens} of {q} heads of {dim}, {chunks} chunks"))
+        .u32("q_heads", q)
+        .u32("head_dim", dim)
+        .u32("max_chunks", chunks + 1)
+        .u32("tokens", tokens)
+        .counter("position", position)
+        .fill("max_sum", Fill::Uniform(0.5, 8.0))
+}
+
 fn fold_cases() -> Vec<Case> {
-    let shapes: [(u32, u32, u32, u32); 7] = [
-        (1, 64, 0, 1),
-        (9, 64, 64, 1),
-        (3, 128, 640, 1),
-        (2, 256, 127, 1),
-        (4, 64, 64 * 130, 1),
-        (3, 96, 63, 2),
-        (2, 64, 62, 5),
-    ];
-    shapes
-        .iter()
-        .map(|&(q, dim, position, tokens)| {
-            let chunks = (position + tokens).div_ceil(CHUNK);
-            Case::new(format!("{tokens} of {q} heads of {dim}, {chunks} chunks"))
-                .u32("q_heads", q)
-                .u32("head_dim", dim)
-                .u32("max_chunks", chunks + 1)
-                .u32("tokens", tokens)
-                .counter("position", position)
-                .fill("max_sum", Fill::Uniform(0.5, 8.0))
-        })
-        .collect()
+    vec![
+        fold_case(1, 64, 0, 1),
+        fold_case(9, 64, 64, 1),
+        fold_case(3, 128, 640, 1),
+        fold_case(2, 256, 127, 1),
+        fold_case(4, 64, 64 * 130, 1),
+        fold_case(3, 96, 63, 2),
+        fold_case(2, 64, 62, 5),
+        fold_case(32, 128, 4095, 1).representative(),
+        fold_case(32, 128, 4032, 64).representative(),
+    ]
 }
 
 macro_rules! declare_rope {

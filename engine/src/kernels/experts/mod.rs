@@ -125,10 +125,16 @@ fn cases(model: (u32, u32)) -> Vec<Case> {
     cases
 }
 
-/// GLM-5.3-Flash: inter 2048, hidden 4096.
+/// GLM-5.3-Flash: inter 2048, hidden 4096, limit 10. Every other small case has a limit that many activations reach.
 fn gate_up_cases() -> Vec<Case> {
     let limit = |i: usize| if i.is_multiple_of(2) { f32::INFINITY } else { 0.75 };
-    cases((2048, 4096)).into_iter().enumerate().map(|(i, case)| case.f32("limit", limit(i))).collect()
+    let cases = cases((2048, 4096)).into_iter().enumerate();
+    cases
+        .map(|(i, case)| {
+            let limit = if case.is_representative() { 10.0 } else { limit(i) };
+            case.f32("limit", limit)
+        })
+        .collect()
 }
 
 fn down_cases() -> Vec<Case> {
