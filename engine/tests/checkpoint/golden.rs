@@ -6,7 +6,7 @@ use bitwalk::format::safetensors::SafetensorsSource;
 use bitwalk::format::{DType, LinearWeight, TensorSource, WeightEncoding};
 use bitwalk::kernel::TensorFormat;
 
-use super::{folder, open, within_limits};
+use super::{floats, folder, open, within_limits};
 
 fn source(name: &str) -> SafetensorsSource {
     SafetensorsSource::open(folder(name)).unwrap()
@@ -58,11 +58,17 @@ fn the_configuration_is_that_of_the_file() {
 
 #[test]
 fn every_tensor_is_there_and_none_besides() {
-    for name in ["glm5-next-tiny", "glm5-next-tiny-nvfp4"] {
+    for (name, file) in [
+        ("glm5-next-tiny", "model.safetensors"),
+        ("glm5-next-tiny-nvfp4", "model.safetensors"),
+        ("glm5-variant", "model.safetensors"),
+        ("glm5-variant-unbounded", "model.safetensors.index.json"),
+    ] {
         let skipped = within_limits(8 << 20, || open(&folder(name))).unwrap();
-        assert!(skipped.is_empty(), "{name}: {skipped}");
+        let wanted = if name == "glm5-variant" { (2, 2) } else { (0, 0) };
+        assert_eq!((skipped.visual.0, skipped.prediction.0), wanted, "{name}: {skipped}");
         // The same by the path of the file.
-        open(&folder(name).join("model.safetensors")).unwrap();
+        open(&folder(name).join(file)).unwrap();
     }
     // The list is as long as the checkpoint in plain types.
     let source = source("glm5-next-tiny");
@@ -165,4 +171,29 @@ fn plain_weights_are_passed_through() {
     assert_eq!(plane, source.bytes(&format!("{stem}.weight")).unwrap());
     let error = LinearWeight::require(&source, stem, [128, 64]).unwrap_err().to_string();
     assert!(error.contains(stem) && error.contains("[128, 64]"), "{error}");
+}
+
+#[test]
+fn both_spellings_of_a_global_scale_stand_for_the_same_values() {
+    let file = |name: &str| {
+        let bytes = std::fs::read(folder("nvfp4-spellings").join(format!("{name}.safetensors"))).unwrap();
+        SafetensorsSource::from_bytes(name, bytes, serde_json::json!({})).unwrap()
+    };
+    let (modelopt, compressed, values) = (file("modelopt"), file("compressed-tensors"), file("values"));
+    assert_eq!(values.tensors().len(), 12);
+    for info in values.tensors() {
+        let stem = info.name.as_str();
+        let read = |source: &SafetensorsSource| {
+            let weight = LinearWeight::require(source, stem, [info.rows(), info.cols()]).unwrap();
+            weight.dequantise(source).unwrap()
+        };
+        let (a, b, wanted) = (read(&modelopt), read(&compressed), floats(&values, stem));
+        for (i, &wanted) in wanted.iter().enumerate() {
+            assert_eq!(a[i].to_bits(), b[i].to_bits(), "{stem}[{i}]");
+            // Three roundings apart: of the reciprocal, of the product, and of the quotient that is wanted.
+            let error = (f64::from(a[i]) - f64::from(wanted)).abs();
+            let tolerance = 3.0 * 2f64.powi(-24) * f64::from(wanted).abs() * (1.0 + 1e-6);
+            assert!(error <= tolerance, "{stem}[{i}]: {}, not {wanted}", a[i]);
+        }
+    }
 }

@@ -120,6 +120,18 @@ fn many_of_everything() {
 }
 
 #[test]
+fn the_largest_header_that_is_read() {
+    // As many tensors as a file may have, with names as long as the header's limit lets them all be.
+    let count = 65_536;
+    let name = |i: u32| format!("{i:0190}");
+    let entry =
+        |i: u32| format!(r#""{}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{}]}}"#, name(i), i + 1);
+    let header = format!("{{{}}}", (0..count).map(entry).collect::<Vec<_>>().join(","));
+    assert!(header.len() > 15 << 20 && header.len() <= 16 << 20, "{}", header.len());
+    refused(file(&header, count as usize), &["hc_attn_fn", "hyper-connections"]);
+}
+
+#[test]
 fn an_expert_that_is_missing_is_named() {
     let _turn = turn();
     let mut pieces = Pieces::read("glm5-next-tiny");
