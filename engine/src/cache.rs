@@ -2,7 +2,6 @@
 
 use thiserror::Error;
 
-use crate::config::ModelConfig;
 use crate::device::{Buffer, DeviceError, F8E4M3};
 use crate::engine::Engine;
 use crate::kernel::Counter;
@@ -35,6 +34,16 @@ pub enum CacheError {
     /// A position that has not been reached.
     #[error("a cache that holds {held} positions cannot be rewound to {to}")]
     Rewind {
+        /// Positions to be left.
+        to: u32,
+        /// Positions held.
+        held: u32,
+    },
+    /// A position that a recurrent state has left behind.
+    #[error(
+        "a recurrent state that has seen {held} positions cannot be rewound to {to}: clear the session and prime it again"
+    )]
+    Recurrent {
         /// Positions to be left.
         to: u32,
         /// Positions held.
@@ -92,6 +101,144 @@ pub enum LayerCache {
         /// Values.
         v: KvBuffer,
     },
+    /// The state of a recurrent layer, of fixed size: it counts as zero at position 0, whatever it holds.
+    Recurrent {
+        /// The last inputs of the convolution, a ring by position: `[taps, channels]`.
+        conv: Buffer<f32>,
+        /// `[heads, dim of keys, dim of values]`.
+        state: Buffer<f32>,
+    },
+    /// What latent attention keeps.
+    Latent {
+        /// `[capacity, kv_lora]`.
+        latents: KvBuffer,
+        /// What the layer's indexer keeps, if it has one.
+        index: Option<IndexSlot>,
+    },
+}
+
+/// What an indexer keeps.
+#[derive(Debug, Clone)]
+pub struct IndexSlot {
+    /// The normed keys of the incomplete pool, a ring by position: `[pool, dim]`.
+    pub keys: Buffer<f32>,
+    /// Their gates.
+    pub gates: Buffer<f32>,
+    /// The keys of complete pools, `[⌈capacity / pool⌉, dim]`.
+    pub pools: Buffer<f32>,
+}
+
+/// Where a routed layer leaves the selection of a chunk's tokens.
+#[derive(Debug, Clone)]
+pub struct RouteSlot {
+    /// Ids of the selected experts, ascending: `[tokens of a chunk, selected]`.
+    pub ids: Buffer<u32>,
+    /// What their outputs are weighed by.
+    pub weights: Buffer<f32>,
+    /// Experts selected for a token.
+    pub selected: u32,
+}
+
+/// What the slot of one layer is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotShape {
+    /// Keys and values.
+    Kv {
+        /// Elements of a position's keys, and of its values.
+        width: u32,
+    },
+    /// A recurrent state.
+    Recurrent {
+        /// Channels of the convolution.
+        channels: u32,
+        /// Its taps.
+        taps: u32,
+        /// Elements of the state.
+        state: u32,
+    },
+    /// Latents.
+    Latent {
+        /// Elements of a latent.
+        width: u32,
+        /// Tokens a pool and width of an indexer's key, if the layer has one.
+        index: Option<(u32, u32)>,
+    },
+}
+
+/// What a model's cache consists of.
+#[derive(Debug, Clone)]
+pub struct CacheShape {
+    /// Longest context that the model was made for.
+    pub context: u32,
+    /// Token ids.
+    pub vocab: u32,
+    /// The layer of the first slot.
+    pub first_layer: u32,
+    /// One slot a layer.
+    pub slots: Vec<SlotShape>,
+    /// Experts selected for a token, by layer; 0 where the layer has none.
+    pub routes: Vec<u32>,
+}
+
+/// Most tokens that a walk processes at once.
+pub const MAX_CHUNK_TOKENS: u32 = 512;
+
+impl LayerCache {
+    fn new(engine: &Engine, layer: usize, shape: SlotShape, capacity: u32) -> Result<Self, DeviceError> {
+        let kv = engine.options().kv;
+        let positions = |width: u32| capacity as usize * width as usize;
+        let zeros = |len: usize, what: &str| -> Result<Buffer<f32>, DeviceError> {
+            let buffer = engine.uninit(len, &format!("layer {layer} {what}"))?;
+            engine.stream().fill(&buffer, 0)?;
+            Ok(buffer)
+        };
+        Ok(match shape {
+            SlotShape::Kv { width } => LayerCache::Kv {
+                k: KvBuffer::new(engine, kv, positions(width), &format!("layer {layer} keys"))?,
+                v: KvBuffer::new(engine, kv, positions(width), &format!("layer {layer} values"))?,
+            },
+            SlotShape::Recurrent { channels, taps, state } => LayerCache::Recurrent {
+                conv: zeros(channels as usize * taps as usize, "convolution ring")?,
+                state: zeros(state as usize, "state")?,
+            },
+            SlotShape::Latent { width, index } => LayerCache::Latent {
+                latents: KvBuffer::new(engine, kv, positions(width), &format!("layer {layer} latents"))?,
+                index: match index {
+                    None => None,
+                    Some((pool, dim)) => Some(IndexSlot {
+                        keys: zeros((pool * dim) as usize, "index keys")?,
+                        gates: zeros((pool * dim) as usize, "index gates")?,
+                        pools: engine.uninit(
+                            capacity.div_ceil(pool) as usize * dim as usize,
+                            &format!("layer {layer} pool keys"),
+                        )?,
+                    }),
+                },
+            },
+        })
+    }
+
+    /// What it is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            LayerCache::Kv { .. } => "keys and values",
+            LayerCache::Recurrent { .. } => "a recurrent state",
+            LayerCache::Latent { index: Some(_), .. } => "latents with an index",
+            LayerCache::Latent { index: None, .. } => "latents without an index",
+        }
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            LayerCache::Kv { k, v } => k.bytes() + v.bytes(),
+            LayerCache::Recurrent { conv, state } => conv.bytes() + state.bytes(),
+            LayerCache::Latent { latents, index } => {
+                let index = index.as_ref().map_or(0, |i| i.keys.bytes() + i.gates.bytes() + i.pools.bytes());
+                latents.bytes() + index
+            }
+        }
+    }
 }
 
 /// The device-resident state of one session.
@@ -103,6 +250,8 @@ pub struct Cache {
     tokens: Buffer<u32>,
     position: Counter,
     layers: Vec<LayerCache>,
+    routes: Vec<Option<RouteSlot>>,
+    first_layer: u32,
 }
 
 impl Cache {
@@ -110,24 +259,40 @@ impl Cache {
     ///
     /// # Errors
     /// A capacity of 0 or past the model's context; out of memory.
-    pub fn new(engine: &Engine, config: &ModelConfig, capacity: u32) -> Result<Cache, CacheError> {
-        if capacity == 0 || capacity > config.context {
-            return Err(CacheError::Capacity { capacity, context: config.context });
+    pub fn new(engine: &Engine, shape: &CacheShape, capacity: u32) -> Result<Cache, CacheError> {
+        if capacity == 0 || capacity > shape.context {
+            return Err(CacheError::Capacity { capacity, context: shape.context });
         }
-        let len = capacity as usize * config.kv_heads as usize * config.head_dim as usize;
-        let kv = engine.options().kv;
-        let layers = (0..config.layers)
-            .map(|layer| {
-                let k = KvBuffer::new(engine, kv, len, &format!("layer {layer} keys"))?;
-                let v = KvBuffer::new(engine, kv, len, &format!("layer {layer} values"))?;
-                Ok(LayerCache::Kv { k, v })
+        let slots = shape.slots.iter().enumerate();
+        let layers = slots
+            .map(|(layer, &slot)| LayerCache::new(engine, shape.first_layer as usize + layer, slot, capacity))
+            .collect::<Result<_, DeviceError>>()?;
+        let routes = shape.routes.iter().enumerate();
+        let routes = routes
+            .map(|(layer, &selected)| {
+                if selected == 0 {
+                    return Ok(None);
+                }
+                let len = (MAX_CHUNK_TOKENS.min(capacity) * selected) as usize;
+                let ids = engine.uninit(len, &format!("layer {layer} selected experts"))?;
+                let weights = engine.uninit(len, &format!("layer {layer} expert weights"))?;
+                Ok(Some(RouteSlot { ids, weights, selected }))
             })
             .collect::<Result<_, DeviceError>>()?;
         // One more than the positions: the last token produced is written but never read.
         let tokens = engine.uninit(capacity as usize + 1, "tokens")?;
         let position = engine.uninit(1, "position")?;
         engine.copy_into(&position, &[0])?;
-        Ok(Cache { capacity, vocab: config.vocab, held: 0, tokens, position, layers })
+        Ok(Cache {
+            capacity,
+            vocab: shape.vocab,
+            held: 0,
+            tokens,
+            position,
+            layers,
+            routes,
+            first_layer: shape.first_layer,
+        })
     }
 
     /// Positions in all.
@@ -155,9 +320,23 @@ impl Cache {
         &self.layers
     }
 
+    /// The layer of the first slot.
+    pub fn first_layer(&self) -> u32 {
+        self.first_layer
+    }
+
+    /// Where each routed layer leaves its selection; nothing for the others.
+    pub fn routes(&self) -> &[Option<RouteSlot>] {
+        &self.routes
+    }
+
     /// Bytes of all slots.
     pub fn bytes(&self) -> usize {
-        self.layers.iter().map(|LayerCache::Kv { k, v }| k.bytes() + v.bytes()).sum()
+        self.layers.iter().map(LayerCache::bytes).sum()
+    }
+
+    fn recurrent(&self) -> bool {
+        self.layers.iter().any(|slot| !matches!(slot, LayerCache::Kv { .. }))
     }
 
     /// Writes `tokens` at the next positions, to be processed by as many walks.
@@ -186,20 +365,24 @@ impl Cache {
         Ok(())
     }
 
-    /// A walk has processed the token at position `held`.
-    pub(crate) fn advance(&mut self) {
-        self.held += 1;
+    /// A walk has processed the `tokens` tokens from position `held` on.
+    pub(crate) fn advance(&mut self, tokens: u32) {
+        self.held += tokens;
     }
 
     /// Forgets the positions from `held` on: the next token is the one at position `held`.
     ///
     /// # Errors
-    /// [`CacheError::Rewind`] when fewer are held; what the device says.
+    /// [`CacheError::Rewind`] when fewer are held; [`CacheError::Recurrent`] for a model whose state cannot go back; what the
+    /// device says.
     pub fn rewind(&mut self, engine: &Engine, held: u32) -> Result<(), CacheError> {
         if held > self.held {
             return Err(CacheError::Rewind { to: held, held: self.held });
         }
         if held < self.held {
+            if held > 0 && self.recurrent() {
+                return Err(CacheError::Recurrent { to: held, held: self.held });
+            }
             engine.copy_into(&self.position, &[held])?;
             self.held = held;
         }

@@ -27,6 +27,16 @@ pub enum KvType {
     F8,
 }
 
+/// Who launches routed experts. The same bits either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum ExpertArm {
+    /// All selected experts as rows of one pair of kernels.
+    #[default]
+    Device,
+    /// The selection is read back, and the host launches expert by expert: cannot be captured.
+    HostOracle,
+}
+
 /// When decode graphs are captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum BucketPolicy {
@@ -62,6 +72,7 @@ macro_rules! named {
 
 named!(Activations: Exact = "exact", I16 = "i16");
 named!(KvType: F32 = "f32", F16 = "f16", F8 = "fp8");
+named!(ExpertArm: Device = "device", HostOracle = "host-oracle");
 named!(BucketPolicy: Doubling = "doubling", PerBoundary = "per-boundary");
 
 /// The options of an [`Engine`](crate::engine::Engine).
@@ -71,6 +82,8 @@ pub struct EngineOptions {
     pub activations: Activations,
     /// The cache's element type.
     pub kv: KvType,
+    /// Who launches routed experts.
+    pub experts: ExpertArm,
     /// When decode graphs are captured.
     pub buckets: BucketPolicy,
     /// The PTX target; by default the newest that the device runs.

@@ -254,6 +254,26 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.is::<Usage>() { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
 }
 
+/// Takes `--device D` out of the arguments; without it `BITWALK_DEVICE` chooses.
+///
+/// # Errors
+/// [`Usage`] for a device that does not parse.
+pub fn take_device(args: &mut Vec<String>) -> Result<DeviceSpec> {
+    let usage = |error: String| Usage(format!("--device: {error}"));
+    let text = match args.iter().position(|word| word == "--device") {
+        Some(at) if at + 1 < args.len() => {
+            args.remove(at);
+            args.remove(at)
+        }
+        Some(_) => return Err(usage("it wants a value".to_owned()).into()),
+        None => match std::env::var("BITWALK_DEVICE") {
+            Ok(text) => text,
+            Err(_) => return Ok(DeviceSpec::Auto),
+        },
+    };
+    text.parse().map_err(|error: bitwalk::device::ParseDeviceSpecError| usage(error.to_string()).into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,8 +7,7 @@ use anyhow::{Context, Result};
 use bitwalk::decode::{GraphDecodeState, Session, argmax};
 use bitwalk::device::Device;
 use bitwalk::engine::Engine;
-use bitwalk::format::gguf::GgufFile;
-use bitwalk::models::HybridModel;
+use bitwalk::models::{Checkpoint, HybridModel};
 use bitwalk::options::EngineOptions;
 use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
@@ -26,7 +25,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Loads the GGUF file `path` onto `device`.
+    /// Loads the checkpoint `path` onto `device`.
     ///
     /// # Errors
     /// Those of the engine and of the file.
@@ -34,15 +33,15 @@ impl Subject {
         Subject::with_engine(cx, Engine::new(device, options)?, path)
     }
 
-    /// Loads the GGUF file `path` into `engine`.
+    /// Loads the checkpoint `path` into `engine`.
     ///
     /// # Errors
     /// Those of the file.
     pub fn with_engine(cx: &GateContext, engine: Engine, path: &Path) -> Result<Subject> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let file = GgufFile::open(path)?;
+        let file = Checkpoint::open(path)?;
         let bar = cx.bar(0, &format!("loading {name}"));
-        let model = HybridModel::load(&engine, &file, &mut |done, total| {
+        let model = HybridModel::load_from_source(&engine, file.source(), &mut |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         });
@@ -57,6 +56,11 @@ impl Subject {
     /// A capacity that the model does not have.
     pub fn session(&self, capacity: usize) -> Result<Session> {
         Ok(Session::new(&self.engine, &self.model, u32::try_from(capacity)?)?)
+    }
+
+    /// The model's file name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Tokens of the vocabulary.

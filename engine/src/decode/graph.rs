@@ -1,13 +1,16 @@
-//! Captured walks, one a bucket.
+//! Captured walks: a pool of graphs, and what is done when the buffers that they bake are re-seated.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use tracing::info;
 
+use super::stage::{CaptureMode, Partition, Refusal, Stretch, partition};
+use super::verify;
 use crate::engine::Engine;
-use crate::models::Walk;
-use crate::plan::{CaptureKey, CapturedPlan, PlanError};
+use crate::models::{Segment, Walk};
+use crate::plan::{CaptureKey, CapturedPlan, Plan, PlanError, SignatureDiff};
 
 /// What distinguishes the graphs of one session: which attention kernel, sized for how many chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,31 +27,103 @@ impl fmt::Display for BucketKey {
     }
 }
 
+/// What is done when a buffer that a graph bakes has been re-seated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum SeatPolicy {
+    /// The stretch is launched eagerly from then on: the safe one.
+    #[default]
+    Latch,
+    /// The changed nodes get their parameters anew, in the instantiated graph.
+    Patch,
+    /// The stretch is recorded anew.
+    Recapture,
+}
+
+/// How a pool of graphs works.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GraphOptions {
+    /// What is captured.
+    pub mode: CaptureMode,
+    /// What is done about re-seated buffers.
+    pub policy: SeatPolicy,
+    /// Whether a graph's first replay is compared, bit for bit, with the same launches run eagerly from the same state.
+    pub verify: bool,
+    /// Faults that gates plant.
+    #[doc(hidden)]
+    pub fault: Option<GraphFault>,
+}
+
+/// A fault that a gate plants in a pool of graphs.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GraphFault {
+    /// Stale pointers are not looked for.
+    IgnoreSeats,
+    /// A patch that changes nothing.
+    PatchNothing,
+    /// Nothing is replayed: walks run eagerly, and are not counted as replays.
+    ReplayNothing,
+}
+
 /// What has happened so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GraphCounters {
-    /// Graphs recorded.
+    /// Graphs recorded for the first time.
     pub captures: u64,
+    /// Graphs recorded anew because their pointers had gone stale.
+    pub recaptures: u64,
+    /// Times that a graph's stale nodes were patched.
+    pub patches: u64,
+    /// Nodes patched.
+    pub patched_nodes: u64,
+    /// Graphs given up for good.
+    pub latches: u64,
     /// Graphs replayed.
     pub replays: u64,
-    /// Walks run launch by launch because a graph's pointers had gone stale.
+    /// Stretches run launch by launch because their graph was given up.
     pub latched: u64,
+    /// Layers in the graphs of the last bucket.
+    pub captured_layers: u64,
+    /// Nodes of the graphs of the last bucket.
+    pub nodes: u64,
+    /// First replays compared with an eager run.
+    pub verified: u64,
     /// Nodes read back from the device and compared with their launches.
     pub nodes_compared: u64,
     /// Pairs of launches whose order matters and is kept by the graphs' edges.
     pub pairs_covered: u64,
 }
 
-/// The graphs of one session. Keyed by all that a capture bakes; a graph whose buffers have been re-seated is latched:
-/// its walks run eagerly from then on.
+/// What tells the graphs of one pool apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct StageKey {
+    device: u32,
+    layers: Option<RangeInclusive<u32>>,
+    key: CaptureKey,
+}
+
+/// Where a walk belongs: the device and first layer of its stage, its bucket, and whether it draws the next token.
+type Place = (u32, u32, BucketKey, bool);
+
+/// The graphs of one session, of all its stages. Keyed by the device, the range of layers and all that a capture bakes.
 #[derive(Debug, Default)]
 pub struct GraphDecodeState {
-    pool: HashMap<CaptureKey, Entry>,
-    // The key is some kilobytes derived from every launch; a session's walks are found by their bucket first.
+    options: GraphOptions,
+    pool: HashMap<StageKey, Entry>,
+    // A key is some kilobytes derived from every launch; a session's walks are found by their bucket first.
     // A bucket has two: the next token is drawn, or the likeliest.
-    by_bucket: HashMap<(BucketKey, bool), CaptureKey>,
+    by_bucket: HashMap<Place, Vec<Part>>,
     counters: GraphCounters,
     replayed: Vec<(BucketKey, u64)>,
+    refused: BTreeSet<String>,
+    /// Layers in graphs and their nodes, by device and first layer of the stage: of the last bucket prepared.
+    extent: HashMap<(u32, u32), (u64, u64)>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Captured(StageKey),
+    Gap(Vec<Segment>),
 }
 
 #[derive(Debug)]
@@ -58,76 +133,214 @@ struct Entry {
 }
 
 impl GraphDecodeState {
-    /// No graphs yet.
+    /// No graphs yet, the whole walk to be captured, stale ones to be latched.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The counters.
-    pub fn counters(&self) -> GraphCounters {
-        self.counters
+    /// No graphs yet.
+    pub fn with_options(options: GraphOptions) -> Self {
+        GraphDecodeState { options, ..Self::default() }
     }
 
-    /// The buckets that were replayed, in order of first replay, with the number of replays.
+    /// How it works.
+    pub fn options(&self) -> GraphOptions {
+        self.options
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> GraphCounters {
+        let captured_layers = self.extent.values().map(|(layers, _)| layers).sum();
+        let nodes = self.extent.values().map(|(_, nodes)| nodes).sum();
+        GraphCounters { captured_layers, nodes, ..self.counters }
+    }
+
+    /// The buckets that were replayed, in order of first replay, with the number of walks.
     pub fn replayed(&self) -> &[(BucketKey, u64)] {
         &self.replayed
     }
 
-    /// The graph captured for a bucket; the one that takes the likeliest token where there are two.
+    /// The first graph captured for a bucket; the one that takes the likeliest token where there are two.
     pub fn captured(&mut self, bucket: BucketKey) -> Option<&mut CapturedPlan> {
-        let key = self.by_bucket.get(&(bucket, false)).or_else(|| self.by_bucket.get(&(bucket, true)))?;
+        let places = self.by_bucket.iter().filter(|((_, _, key, _), _)| *key == bucket);
+        let (_, parts) = places.min_by_key(|((_, first, _, sampled), _)| (*first, *sampled))?;
+        let key = parts.iter().find_map(|part| match part {
+            Part::Captured(key) => Some(key),
+            Part::Gap(_) => None,
+        })?;
         self.pool.get_mut(key).map(|entry| &mut entry.captured)
     }
 
-    /// Runs one walk, body and head, by replay.
+    /// Runs one walk, body and head: captured stretches by replay, the others launch by launch.
     ///
     /// # Errors
-    /// A refused capture; what the device says.
+    /// A broken capture; what the device says.
     pub fn step(&mut self, engine: &Engine, walk: &Walk) -> Result<(), PlanError> {
         let bucket = BucketKey { kernel: walk.attention_kernel, n_splits: walk.n_splits };
-        let place = (bucket, walk.sampled);
+        let place = (engine.ordinal(), walk.first_layer, bucket, walk.sampled);
         if !self.by_bucket.contains_key(&place) {
-            let plan = walk.body.then(&walk.head, walk.body.name());
-            let key = plan.capture_key();
+            let parts = self.prepare(engine, walk, bucket)?;
+            self.by_bucket.insert(place, parts);
+        }
+        let Some(parts) = self.by_bucket.get(&place) else {
+            unreachable!("the bucket has just been prepared")
+        };
+        let mut replayed = false;
+        for part in parts {
+            match part {
+                Part::Gap(segments) => {
+                    for segment in segments {
+                        match segment {
+                            Segment::Launches(plan) => plan.run(engine.stream())?,
+                            Segment::HostExperts(experts) => experts.run(engine)?,
+                            Segment::Probe(_) => {}
+                        }
+                    }
+                }
+                Part::Captured(key) => {
+                    let Some(entry) = self.pool.get_mut(key) else {
+                        unreachable!("the bucket's graphs are in the pool")
+                    };
+                    replayed |= entry.run(engine, self.options, &mut self.counters)?;
+                }
+            }
+        }
+        if replayed {
+            match self.replayed.iter_mut().find(|(key, _)| *key == bucket) {
+                Some((_, count)) => *count += 1,
+                None => self.replayed.push((bucket, 1)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Captures what of a walk can be.
+    fn prepare(&mut self, engine: &Engine, walk: &Walk, bucket: BucketKey) -> Result<Vec<Part>, PlanError> {
+        let Partition { stretches, refusals } = partition(walk, self.options.mode);
+        refusals.iter().for_each(|refusal| self.refuse(refusal));
+        let mut parts = Vec::new();
+        let (mut layers, mut nodes) = (0, 0);
+        for stretch in stretches {
+            let (plan, range) = match stretch {
+                Stretch::Gap(segments) => {
+                    parts.push(Part::Gap(segments));
+                    continue;
+                }
+                Stretch::Captured { plan, layers } => (plan, layers),
+            };
+            layers += range.as_ref().map_or(0, |range| u64::from(range.end() - range.start()) + 1);
+            nodes += plan.steps().len() as u64;
+            let key = StageKey { device: engine.ordinal(), layers: range, key: plan.capture_key() };
             if !self.pool.contains_key(&key) {
-                let captured = plan.capture(engine.stream())?;
+                let captured = capture(engine, &plan, &mut self.counters)?;
                 self.counters.captures += 1;
                 let proof = captured.proof();
-                self.counters.nodes_compared += proof.nodes as u64;
-                self.counters.pairs_covered += proof.pairs as u64;
                 info!("captured {bucket}: {} nodes, {} ordered pairs", proof.nodes, proof.pairs);
-                self.pool.insert(key.clone(), Entry { captured, latched: false });
+                let mut latched = false;
+                if self.options.verify {
+                    self.counters.verified += 1;
+                    if let Some(difference) = verify::first_replay(engine, &captured)? {
+                        eprintln!(
+                            "bitwalk: graph of {} latched: its first replay differs, {difference}",
+                            plan.name()
+                        );
+                        self.counters.latches += 1;
+                        latched = true;
+                    }
+                }
+                self.pool.insert(key.clone(), Entry { captured, latched });
             }
-            self.by_bucket.insert(place, key);
+            parts.push(Part::Captured(key));
         }
-        let Some(entry) = self.by_bucket.get(&place).and_then(|key| self.pool.get_mut(key)) else {
-            unreachable!("the bucket has just been captured")
+        self.extent.insert((engine.ordinal(), walk.first_layer), (layers, nodes));
+        Ok(parts)
+    }
+
+    /// Says once why layers are not captured.
+    fn refuse(&mut self, refusal: &Refusal) {
+        let line = refusal.to_string();
+        if !self.refused.contains(&line) {
+            eprintln!("bitwalk: {line}");
+            self.refused.insert(line);
+        }
+    }
+}
+
+fn capture(engine: &Engine, plan: &Plan, counters: &mut GraphCounters) -> Result<CapturedPlan, PlanError> {
+    let captured = plan.capture(engine.stream())?;
+    let proof = captured.proof();
+    counters.nodes_compared += proof.nodes as u64;
+    counters.pairs_covered += proof.pairs as u64;
+    Ok(captured)
+}
+
+impl Entry {
+    /// Runs the stretch; whether by replay.
+    fn run(
+        &mut self,
+        engine: &Engine,
+        options: GraphOptions,
+        counters: &mut GraphCounters,
+    ) -> Result<bool, PlanError> {
+        if !self.latched && options.fault != Some(GraphFault::IgnoreSeats) {
+            let moved = self.captured.stale();
+            if !moved.is_empty() {
+                self.reseated(engine, options, &moved, counters)?;
+            }
+        }
+        if self.latched {
+            counters.latched += 1;
+            self.captured.plan().run(engine.stream())?;
+            return Ok(false);
+        }
+        if options.fault == Some(GraphFault::ReplayNothing) {
+            self.captured.plan().run(engine.stream())?;
+            return Ok(false);
+        }
+        self.captured.replay(engine.stream())?;
+        counters.replays += 1;
+        Ok(true)
+    }
+
+    /// Deals with pointers that have moved, as the policy says.
+    fn reseated(
+        &mut self,
+        engine: &Engine,
+        options: GraphOptions,
+        moved: &[SignatureDiff],
+        counters: &mut GraphCounters,
+    ) -> Result<(), PlanError> {
+        let plan = self.captured.plan().clone();
+        let action = match options.policy {
+            SeatPolicy::Latch => "latched",
+            SeatPolicy::Patch => "patched",
+            SeatPolicy::Recapture => "re-captured",
         };
-        if !entry.latched {
-            let moved = entry.captured.stale();
-            if let Some(first) = moved.first() {
-                entry.latched = true;
-                let (baked, now) = (first.baked, first.current);
-                eprintln!(
-                    "bitwalk: graph {bucket} latched: {} of its pointers moved, the first in {}, `{}`: {:#x} -> {:#x}",
-                    moved.len(),
-                    baked.label,
-                    baked.param,
-                    baked.address,
-                    now.address
-                );
+        eprintln!("bitwalk: graph of {} {action}: {} of its pointers moved", plan.name(), moved.len());
+        for diff in moved {
+            let (baked, now) = (diff.baked, diff.current);
+            eprintln!(
+                "bitwalk: sig_diff= {}, `{}`: {:#x} -> {:#x}",
+                baked.label, baked.param, baked.address, now.address
+            );
+        }
+        match options.policy {
+            SeatPolicy::Latch => {
+                self.latched = true;
+                counters.latches += 1;
             }
-        }
-        if entry.latched {
-            self.counters.latched += 1;
-            walk.body.run(engine.stream())?;
-            return walk.head.run(engine.stream());
-        }
-        entry.captured.replay(engine.stream())?;
-        self.counters.replays += 1;
-        match self.replayed.iter_mut().find(|(key, _)| *key == bucket) {
-            Some((_, count)) => *count += 1,
-            None => self.replayed.push((bucket, 1)),
+            SeatPolicy::Patch => {
+                counters.patches += 1;
+                if options.fault == Some(GraphFault::PatchNothing) {
+                    self.captured.pretend_patched();
+                } else {
+                    counters.patched_nodes += self.captured.patch()? as u64;
+                }
+            }
+            SeatPolicy::Recapture => {
+                self.captured = capture(engine, &plan, counters)?;
+                counters.recaptures += 1;
+            }
         }
         Ok(())
     }

@@ -1,16 +1,23 @@
 //! Decoding: one walk a token, eager or replayed.
 
 mod graph;
+mod prime;
 mod queue;
 mod sampling;
 mod session;
+mod stage;
+mod stages;
+mod verify;
 
 use thiserror::Error;
 
-pub use graph::{BucketKey, GraphCounters, GraphDecodeState};
+pub use graph::{BucketKey, GraphCounters, GraphDecodeState, GraphFault, GraphOptions, SeatPolicy};
+pub use prime::{DEFAULT_CHUNK, PrimeOptions, Primed};
 pub use queue::{Finish, Produced, Production};
 pub use sampling::{Sampler, Sampling, SamplingError, SamplingOptions};
 pub use session::{Session, argmax};
+pub use stage::{CaptureMode, Refusal};
+pub use stages::StageState;
 
 use crate::cache::CacheError;
 use crate::device::DeviceError;
@@ -28,6 +35,9 @@ pub enum DecodeError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Stages that are no model.
+    #[error("stages of a pipeline: {0}")]
+    Stages(String),
     /// The caller's callback asked to stop.
     #[error("stopped")]
     Stopped,

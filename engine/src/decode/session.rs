@@ -1,15 +1,16 @@
-//! A session: a model, a cache and the walks over them.
+//! A session: a model, a cache and the walks over them, on one device or split over several.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::{DecodeError, GraphDecodeState, Sampler, Sampling};
-use crate::cache::Cache;
+use super::stages::{Handover, StageState};
+use super::{DEFAULT_CHUNK, DecodeError, GraphDecodeState, Sampler, Sampling};
+use crate::cache::{Cache, MAX_CHUNK_TOKENS};
 use crate::device::{Buffer, HostBuffer};
 use crate::engine::Engine;
-use crate::models::{CHUNK, HybridModel, Walk};
+use crate::models::{CHUNK, HybridModel, Observer, Walk};
 use crate::options::BucketPolicy;
-use crate::plan::Arena;
 
 /// Index of the largest element, the lowest of equals; NaN is never the largest. The host's counterpart of the argmax on
 /// the device.
@@ -26,16 +27,13 @@ pub fn argmax(logits: &[f32]) -> u32 {
 /// One conversation's device state, with the plans that advance it.
 #[derive(Debug)]
 pub struct Session {
-    engine: Arc<Engine>,
-    model: Arc<HybridModel>,
-    cache: Cache,
-    arena: Arena,
+    stages: Vec<StageState>,
     logits: Buffer<f32>,
     produced: HostBuffer<u32>,
-    walks: BTreeMap<(u32, bool), Walk>,
     sampler: Option<Sampler>,
     sampled: bool,
     buckets: BucketPolicy,
+    chunk: NonZeroU32,
 }
 
 impl Session {
@@ -48,62 +46,95 @@ impl Session {
         model: &Arc<HybridModel>,
         capacity: u32,
     ) -> Result<Session, DecodeError> {
-        let cache = Cache::new(engine, model.config(), capacity)?;
-        let logits = engine.uninit(model.config().vocab as usize, "logits")?;
-        let produced = HostBuffer::new(engine.device(), 1, "produced token")?;
-        Ok(Session {
-            engine: engine.clone(),
-            model: model.clone(),
-            cache,
-            arena: Arena::new(engine.device()),
-            logits,
-            produced,
-            walks: BTreeMap::new(),
-            sampler: None,
-            sampled: false,
-            buckets: engine.options().buckets,
-        })
+        Session::pipeline(&[(engine.clone(), model.clone())], capacity)
     }
 
-    /// The engine.
+    /// A session over stages, each an engine with a model's contiguous layers, in order.
+    ///
+    /// # Errors
+    /// Stages that are no model; a bad capacity; out of memory.
+    pub fn pipeline(
+        stages: &[(Arc<Engine>, Arc<HybridModel>)],
+        capacity: u32,
+    ) -> Result<Session, DecodeError> {
+        let stages = StageState::chain(stages, capacity)?;
+        let Some(last) = stages.last() else { return Err(DecodeError::Stages("there is none".to_owned())) };
+        let logits = last.engine.uninit(last.model.config().vocab as usize, "logits")?;
+        let produced = HostBuffer::new(last.engine.device(), 1, "produced token")?;
+        let buckets = last.engine.options().buckets;
+        Ok(Session { stages, logits, produced, sampler: None, sampled: false, buckets, chunk: DEFAULT_CHUNK })
+    }
+
+    fn first(&self) -> &StageState {
+        &self.stages[0]
+    }
+
+    fn last(&self) -> &StageState {
+        &self.stages[self.stages.len() - 1]
+    }
+
+    /// The engine of the last stage, which has the logits.
     pub fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+        &self.last().engine
     }
 
-    /// The model.
+    /// The model; of several stages the last one's part.
     pub fn model(&self) -> &Arc<HybridModel> {
-        &self.model
+        &self.last().model
     }
 
-    /// The cache.
+    /// The cache; of several stages the last one's.
     pub fn cache(&self) -> &Cache {
-        &self.cache
+        &self.last().cache
+    }
+
+    /// The stages in order.
+    pub fn stages(&self) -> &[StageState] {
+        &self.stages
     }
 
     /// Chunks that attention must be sized for to process the token at the next position, under the session's policy.
     pub fn bucket(&self) -> u32 {
-        let needed = (self.cache.held() + 1).div_ceil(CHUNK);
-        let most = self.cache.capacity().div_ceil(CHUNK);
+        self.bucket_of(1)
+    }
+
+    /// The same for `tokens` tokens. 1 where attention is of a fixed size.
+    fn bucket_of(&self, tokens: u32) -> u32 {
+        if !self.stages.iter().any(|stage| stage.model.has_buckets()) {
+            return 1;
+        }
+        let needed = (self.cache().held() + tokens).div_ceil(CHUNK);
+        let most = self.cache().capacity().div_ceil(CHUNK);
         match self.buckets {
             BucketPolicy::PerBoundary => needed,
             BucketPolicy::Doubling => needed.next_power_of_two().min(most),
         }
     }
 
-    /// The walk for the token at the next position; built once a bucket.
+    /// The walk for the token at the next position, of several stages the last one's part; built once a bucket.
     ///
     /// # Errors
     /// Those of [`HybridModel::walk`].
     pub fn walk(&mut self) -> Result<&Walk, DecodeError> {
-        let n_splits = self.bucket();
-        let key = (n_splits, self.sampled);
-        if !self.walks.contains_key(&key) {
-            let sampler = self.sampler.as_ref().filter(|_| self.sampled);
-            let walk =
-                self.model.walk(&self.engine, &self.arena, &self.cache, n_splits, &self.logits, sampler)?;
-            self.walks.insert(key, walk);
+        let kind = self.kind(1, false, false);
+        self.prepare(kind)?;
+        Ok(self.last().prepared(&kind))
+    }
+
+    fn kind(&self, tokens: u32, probing: bool, prompt: bool) -> WalkKind {
+        let n_splits = self.bucket_of(tokens);
+        WalkKind { tokens, n_splits, sampled: self.sampled, probing, prompt }
+    }
+
+    /// Builds every stage's walk of this kind, where it is not there yet.
+    fn prepare(&mut self, kind: WalkKind) -> Result<(), DecodeError> {
+        let sampler = self.sampler.as_ref().filter(|_| self.sampled);
+        let count = self.stages.len();
+        for (index, stage) in self.stages.iter_mut().enumerate() {
+            let sampler = sampler.filter(|_| index + 1 == count);
+            stage.prepare(kind, &self.logits, sampler)?;
         }
-        Ok(&self.walks[&key])
+        Ok(())
     }
 
     /// From here on, draws the next token as `sampling` says, or takes the likeliest. Parameters live on the device, so
@@ -113,19 +144,25 @@ impl Session {
     /// What the device says.
     pub fn set_sampling(&mut self, sampling: Option<&Sampling>) -> Result<(), DecodeError> {
         if let Some(sampling) = sampling {
+            let engine = self.engine().clone();
             let sampler = match self.sampler.take() {
                 Some(sampler) => sampler,
-                None => Sampler::new(&self.engine)?,
+                None => Sampler::new(&engine)?,
             };
-            self.sampler.insert(sampler).set(&self.engine, sampling)?;
+            self.sampler.insert(sampler).set(&engine, sampling)?;
         }
         self.sampled = sampling.is_some();
         Ok(())
     }
 
-    /// Runs `prompt` into the cache, token by token; the last one's logits are then in [`Session::logits`] and its argmax
-    /// is the next token. `each` is called after every token with the number done; `all_logits` asks for the head at
-    /// every position, and then `each` may read [`Session::logits`].
+    /// Tokens of the prompt that a walk processes at once, at most [`MAX_CHUNK_TOKENS`]: changes no bit.
+    pub fn set_prompt_chunk(&mut self, tokens: NonZeroU32) {
+        self.chunk = tokens;
+    }
+
+    /// Runs `prompt` into the cache, a chunk of tokens a walk; the last one's logits are then in [`Session::logits`] and its
+    /// argmax is the next token. `each` is called with the number of tokens done: after every chunk, or with `all_logits`, which
+    /// asks for the head at every position, after every token, and then `each` may read [`Session::logits`].
     ///
     /// # Errors
     /// An empty prompt, an id outside the vocabulary, more tokens than room.
@@ -135,25 +172,49 @@ impl Session {
         all_logits: bool,
         mut each: impl FnMut(&mut Session, usize) -> Result<(), DecodeError>,
     ) -> Result<(), DecodeError> {
+        self.prime_observed(prompt, all_logits, None, &mut each)
+    }
+
+    /// [`Session::prime_with`], with `observer` called at every probe of every walk.
+    ///
+    /// # Errors
+    /// The same, and what `observer` says.
+    pub fn prime_observed(
+        &mut self,
+        prompt: &[u32],
+        all_logits: bool,
+        mut observer: Option<Observer<'_>>,
+        each: &mut dyn FnMut(&mut Session, usize) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
         if prompt.is_empty() {
             return Err(DecodeError::EmptyPrompt);
         }
-        self.cache.feed(&self.engine, prompt)?;
-        for done in 1..=prompt.len() {
-            if done == prompt.len() || all_logits {
-                self.step()?;
-                if done < prompt.len() {
-                    // The head has overwritten the prompt's next token with its own.
-                    self.set_next_token(prompt[done])?;
+        self.feed(prompt)?;
+        let mut done = 0;
+        while done < prompt.len() {
+            let tokens = (prompt.len() - done).min(self.chunk.get().min(MAX_CHUNK_TOKENS) as usize);
+            let last = done + tokens == prompt.len();
+            let kind = self.kind(tokens as u32, observer.is_some(), true);
+            self.prepare(kind)?;
+            self.run_bodies(&kind, observer.as_mut().map(|observer| &mut **observer as Observer<'_>))?;
+            if all_logits && tokens > 1 {
+                for token in 0..tokens - usize::from(last) {
+                    let stage = self.last();
+                    stage.prepared(&kind).rows[token].run(stage.engine.stream())?;
+                    each(self, done + token + 1)?;
                 }
-            } else {
-                let engine = self.engine.clone();
-                let walk = self.walk()?;
-                walk.body.run(engine.stream())?;
-                walk.skip.run(engine.stream())?;
-                self.cache.advance();
             }
-            each(self, done)?;
+            // A walk of one token has no plan for its row alone: the head's next token is overwritten below.
+            let head = last || (all_logits && tokens == 1);
+            self.run_ends(&kind, head)?;
+            self.advance(tokens as u32);
+            done += tokens;
+            if !last && head {
+                self.set_next_token(prompt[done])?;
+            }
+            if !all_logits || head {
+                each(self, done)?;
+            }
         }
         Ok(())
     }
@@ -166,14 +227,48 @@ impl Session {
         self.prime_with(prompt, false, |_, _| Ok(()))
     }
 
-    fn step(&mut self) -> Result<(), DecodeError> {
-        self.cache.room_for(1)?;
-        let engine = self.engine.clone();
-        let walk = self.walk()?;
-        walk.body.run(engine.stream())?;
-        walk.head.run(engine.stream())?;
-        self.cache.advance();
+    /// Runs the stages' bodies in order.
+    fn run_bodies(&mut self, kind: &WalkKind, mut observer: Option<Observer<'_>>) -> Result<(), DecodeError> {
+        for index in 0..self.stages.len() {
+            let stage = &self.stages[index];
+            stage.begin()?;
+            match &mut observer {
+                Some(observer) => stage.prepared(kind).body.observed(&stage.engine, observer)?,
+                None => stage.prepared(kind).body.run(&stage.engine)?,
+            }
+            self.hand_over(index, kind)?;
+        }
         Ok(())
+    }
+
+    /// Gives a stage's rows to the next one, where its walk does not do so itself, and lets the next one begin.
+    fn hand_over(&mut self, index: usize, kind: &WalkKind) -> Result<(), DecodeError> {
+        let (before, after) = self.stages.split_at_mut(index + 1);
+        if let Some(next) = after.first_mut() {
+            before[index].hand_over(kind, next)?;
+        }
+        Ok(())
+    }
+
+    /// Runs what follows the bodies: the head with the next token, or only the step to the next position.
+    fn run_ends(&mut self, kind: &WalkKind, head: bool) -> Result<(), DecodeError> {
+        for stage in &self.stages {
+            let walk = stage.prepared(kind);
+            if head { walk.head.run(stage.engine.stream())? } else { walk.skip.run(stage.engine.stream())? }
+        }
+        self.finish(kind.tokens, head)
+    }
+
+    /// Ends a walk over several stages: the first one may begin the next, with the token that the last one produced.
+    fn finish(&self, tokens: u32, produced: bool) -> Result<(), DecodeError> {
+        match &self.stages[..] {
+            [first, .., last] => last.finish(first, tokens, produced),
+            _ => Ok(()),
+        }
+    }
+
+    fn advance(&mut self, tokens: u32) {
+        self.stages.iter_mut().for_each(|stage| stage.cache.advance(tokens));
     }
 
     /// One eager walk: processes the token at the next position and produces the one after it.
@@ -181,7 +276,21 @@ impl Session {
     /// # Errors
     /// A full cache; a launch that failed.
     pub fn decode_step(&mut self) -> Result<(), DecodeError> {
-        self.step()
+        self.decode_observed(None)
+    }
+
+    /// [`Session::decode_step`], with `observer` called at every probe.
+    ///
+    /// # Errors
+    /// The same, and what `observer` says.
+    pub fn decode_observed(&mut self, observer: Option<Observer<'_>>) -> Result<(), DecodeError> {
+        self.cache().room_for(1)?;
+        let kind = self.kind(1, observer.is_some(), false);
+        self.prepare(kind)?;
+        self.run_bodies(&kind, observer)?;
+        self.run_ends(&kind, true)?;
+        self.advance(1);
+        Ok(())
     }
 
     /// One walk through `graphs`: replayed where the bucket is captured, captured first where it is not.
@@ -189,11 +298,17 @@ impl Session {
     /// # Errors
     /// A full cache; a refused capture; a launch that failed.
     pub fn decode_step_graph(&mut self, graphs: &mut GraphDecodeState) -> Result<(), DecodeError> {
-        self.cache.room_for(1)?;
-        let engine = self.engine.clone();
-        let walk = self.walk()?;
-        graphs.step(&engine, walk)?;
-        self.cache.advance();
+        self.cache().room_for(1)?;
+        let kind = self.kind(1, false, false);
+        self.prepare(kind)?;
+        for index in 0..self.stages.len() {
+            let stage = &self.stages[index];
+            stage.begin()?;
+            graphs.step(&stage.engine, stage.prepared(&kind))?;
+            self.hand_over(index, &kind)?;
+        }
+        self.finish(1, true)?;
+        self.advance(1);
         Ok(())
     }
 
@@ -202,10 +317,11 @@ impl Session {
     /// # Errors
     /// What the device says.
     pub fn next_token(&mut self) -> Result<u32, DecodeError> {
-        let at = self.cache.held() as usize;
-        let slot = self.cache.tokens().slice(at..=at)?;
-        self.engine.stream().read_pinned(&slot, &self.produced)?;
-        self.engine.synchronize()?;
+        let stage = self.last();
+        let at = stage.cache.held() as usize;
+        let slot = stage.cache.tokens().slice(at..=at)?;
+        stage.engine.stream().read_pinned(&slot, &self.produced)?;
+        stage.engine.synchronize()?;
         Ok(self.produced.get(0))
     }
 
@@ -220,18 +336,26 @@ impl Session {
         if count == 1 {
             return Ok(vec![self.next_token()?]);
         }
-        let end = self.cache.held() as usize + 1;
+        let stage = self.last();
+        let end = stage.cache.held() as usize + 1;
         let mut tokens = vec![0; count];
-        self.engine.stream().read(&self.cache.tokens().slice(end - count..end)?, &mut tokens)?;
+        stage.engine.stream().read(&stage.cache.tokens().slice(end - count..end)?, &mut tokens)?;
         Ok(tokens)
     }
 
     /// Forgets the positions from `held` on; the token there is the next.
     ///
     /// # Errors
-    /// When fewer are held; what the device says.
+    /// When fewer are held; when a recurrent state would have to go back; what the device says.
     pub fn rewind(&mut self, held: u32) -> Result<(), DecodeError> {
-        Ok(self.cache.rewind(&self.engine, held)?)
+        for stage in &mut self.stages {
+            stage.cache.rewind(&stage.engine, held)?;
+        }
+        if held > 0 && self.stages.len() > 1 {
+            let token = self.next_token()?;
+            self.set_next_token(token)?;
+        }
+        Ok(())
     }
 
     /// Replaces the token at the next position.
@@ -239,7 +363,20 @@ impl Session {
     /// # Errors
     /// An id outside the vocabulary; a full cache.
     pub fn set_next_token(&mut self, id: u32) -> Result<(), DecodeError> {
-        Ok(self.cache.feed(&self.engine, &[id])?)
+        self.feed(&[id])?;
+        let first = self.first();
+        if let Handover::Pipeline { incoming } = &first.handover {
+            first.engine.copy_into(incoming, &[id])?;
+        }
+        Ok(())
+    }
+
+    /// Writes tokens at the next positions: for the first stage, which embeds them, and the last, which is asked for them.
+    fn feed(&mut self, tokens: &[u32]) -> Result<(), DecodeError> {
+        for stage in &mut self.stages {
+            stage.cache.feed(&stage.engine, tokens)?;
+        }
+        Ok(())
     }
 
     /// The logits that the last head computed, `[vocab]`.
@@ -248,7 +385,7 @@ impl Session {
     /// What the device says.
     pub fn logits(&self) -> Result<Vec<f32>, DecodeError> {
         let mut logits = vec![0.0; self.logits.len()];
-        self.engine.stream().read(&self.logits, &mut logits)?;
+        self.engine().stream().read(&self.logits, &mut logits)?;
         Ok(logits)
     }
 
@@ -257,7 +394,10 @@ impl Session {
     /// # Errors
     /// What the device says.
     pub fn clear(&mut self) -> Result<(), DecodeError> {
-        Ok(self.cache.clear(&self.engine)?)
+        for stage in &mut self.stages {
+            stage.cache.clear(&stage.engine)?;
+        }
+        Ok(())
     }
 
     /// Primes with `prompt`, then produces `tokens` tokens by replay: the first is the argmax of the prompt's last logits,
@@ -287,3 +427,17 @@ impl Session {
         Ok(out)
     }
 }
+
+/// What tells the walks of one session apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WalkKind {
+    pub tokens: u32,
+    pub n_splits: u32,
+    pub sampled: bool,
+    pub probing: bool,
+    /// Whether the tokens are the host's, not the last walk's.
+    pub prompt: bool,
+}
+
+/// The walks of one stage.
+pub(super) type Walks = BTreeMap<WalkKind, Walk>;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use arrayvec::ArrayVec;
 
-use crate::device::RawBuffer;
+use crate::device::{DeviceError, RawBuffer};
 
 /// One plane of a weight format: an array with a fixed number of bytes a block, or a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,6 +219,22 @@ impl RawTensor {
     /// Bytes of all planes.
     pub fn bytes(&self) -> u64 {
         self.format.bytes(self.rows, self.cols)
+    }
+
+    /// The matrix of the `rows` rows from `first` on, in the same memory.
+    ///
+    /// # Errors
+    /// Rows that are not there.
+    pub fn row_range(&self, first: u64, rows: u64) -> Result<RawTensor, DeviceError> {
+        let blocks = self.cols / self.format.block();
+        let slice = |(decl, plane): (&PlaneDecl, &RawBuffer)| {
+            let from = decl.bytes(first, blocks) as usize;
+            let to = from.saturating_add(decl.bytes(rows, blocks) as usize);
+            Ok(plane.clone().typed::<u8>()?.slice(from..to)?.raw())
+        };
+        let planes =
+            self.format.planes().iter().zip(&self.planes).map(slice).collect::<Result<_, DeviceError>>()?;
+        Ok(RawTensor { format: self.format, rows, cols: self.cols, planes })
     }
 
     /// The tensor as a typed one, if it has the format `Q`.

@@ -35,6 +35,8 @@ pub struct AttentionContext<'a> {
     pub n_splits: u32,
     /// Chunks that the partial results have room for.
     pub max_chunks: u32,
+    /// Tokens of the walk.
+    pub tokens: u32,
 }
 
 impl Attention {
@@ -49,26 +51,41 @@ impl Attention {
         out: &Buffer<f32>,
     ) -> Result<(), PlanError> {
         let c = cx.config;
-        let LayerCache::Kv { k, v } = cache;
+        let LayerCache::Kv { k, v } = cache else {
+            let reason = format!("the cache holds {} for this layer: make it for this model", cache.kind());
+            let refused: Result<Launch, _> =
+                Err(LaunchError { kernel: "rope_kv", argument: "k_cache", reason });
+            b.push("rope, kv", refused)?;
+            return Ok(());
+        };
+        let t = cx.tokens as usize;
         let (heads, kv_heads, head_dim) = (c.heads, c.kv_heads, c.head_dim);
         let input =
             LinearInput::normed(b, arena, "attention norm", (x, &self.norm, c.eps), &self.qkv.parts())?;
-        let qkv = arena.take(self.qkv.rows(), "qkv")?;
+        let qkv = arena.take(t * self.qkv.rows(), "qkv")?;
         self.qkv.matvec(b, "qkv", &input, &qkv)?;
         drop(input);
         b.push("rope, kv", rope_kv(&qkv, cx, k, v))?;
-        let q_len = heads as usize * head_dim as usize;
-        let q = qkv.slice(..q_len)?;
+        let q_len = t * heads as usize * head_dim as usize;
         let partial = arena.take(q_len * cx.max_chunks as usize, "attention partials")?;
-        let max_sum = arena.take(2 * heads as usize * cx.max_chunks as usize, "attention max and sum")?;
+        let max_sum = arena.take(2 * t * heads as usize * cx.max_chunks as usize, "attention max and sum")?;
         let scale = 1.0 / (head_dim as f32).sqrt();
-        let split = SplitArgs { q: &q, partial: &partial, max_sum: &max_sum, scale };
+        let split = SplitArgs { q: &qkv, partial: &partial, max_sum: &max_sum, scale };
         b.push("attention", attn_split(cx, k, v, split, kv_heads))?;
-        drop((q, qkv));
+        drop(qkv);
         let y = arena.take(q_len, "attention output")?;
         b.push(
             "attention fold",
-            attention::attn_fold(&partial, &max_sum, cx.position, &y, heads, head_dim, cx.max_chunks, 1),
+            attention::attn_fold(
+                &partial,
+                &max_sum,
+                cx.position,
+                &y,
+                heads,
+                head_dim,
+                cx.max_chunks,
+                cx.tokens,
+            ),
         )?;
         drop((partial, max_sum));
         let input = LinearInput::plain(b, arena, "quantise", y, &[&self.output])?;
@@ -99,7 +116,18 @@ fn rope_kv(
         (c.heads, c.kv_heads, c.head_dim, u32::from(c.rope.pairing == RopePairing::Interleaved));
     macro_rules! call {
         ($kernel:ident, $k:expr, $v:expr) => {
-            attention::$kernel(qkv, cx.position, cx.inv_freq, $k, $v, heads, kv_heads, dim, interleaved, 1)
+            attention::$kernel(
+                qkv,
+                cx.position,
+                cx.inv_freq,
+                $k,
+                $v,
+                heads,
+                kv_heads,
+                dim,
+                interleaved,
+                cx.tokens,
+            )
         };
     }
     match (k, v) {
@@ -139,8 +167,8 @@ fn attn_split(
                 a.scale,
                 cx.max_chunks,
                 cx.n_splits,
-                1,
-                a.q.len() as u32,
+                cx.tokens,
+                (heads + 2 * kv_heads) * cx.config.head_dim,
             )
         };
     }

@@ -1,4 +1,4 @@
-//! The gated feed-forward network.
+//! Gated feed-forward networks.
 
 use super::linear::{LinearInput, Stacked, matvec, matvec_swiglu};
 use crate::device::Buffer;
@@ -6,22 +6,67 @@ use crate::kernel::RawTensor;
 use crate::kernels::activation;
 use crate::plan::{Arena, PlanBuilder, PlanError};
 
-/// The weights of one dense SwiGLU network.
+/// The weights of one SwiGLU network: `down(silu(min(gate(x), limit)) · clamp(up(x), ±limit))`.
+#[derive(Debug, Clone)]
+pub struct SwiGlu {
+    /// gate above up, `[2·ff, hidden]`; two matrices where their formats differ.
+    pub gate_up: Stacked,
+    /// `[hidden, ff]`.
+    pub down: RawTensor,
+    /// The clamp; +∞ for none.
+    pub limit: f32,
+}
+
+impl SwiGlu {
+    /// Appends `y = (residual +) net(x)`; `x` has the forms that [`SwiGlu::gate_up`] reads.
+    pub(super) fn push(
+        &self,
+        b: &mut PlanBuilder<'_>,
+        x: &LinearInput,
+        residual: Option<&Buffer<f32>>,
+        y: &Buffer<f32>,
+    ) -> Result<(), PlanError> {
+        let (arena, tokens) = (b.arena(), x.tokens() as usize);
+        let ff = self.down.cols() as usize;
+        let act = arena.take(tokens * ff, "activation")?;
+        if let [gate_up] = &self.gate_up.0[..] {
+            let launch = matvec_swiglu(b, gate_up, x, self.limit, &act);
+            b.push("gate, up", launch)?;
+        } else {
+            let both = arena.take(2 * tokens * ff, "gate and up")?;
+            self.gate_up.matvec(b, "gate, up", x, &both)?;
+            let stride = 2 * ff;
+            let end = (tokens - 1) * stride + ff;
+            let (gate, up) = (both.slice(..end)?, both.slice(ff..ff + end)?);
+            let (n, count) = (ff as u32, x.tokens());
+            b.push("swiglu", activation::swiglu(&gate, &up, &act, n, self.limit, count, stride as u32))?;
+        }
+        let input = LinearInput::plain(b, &arena, "quantise", act, &[&self.down])?;
+        let launch = matvec(b, &self.down, &input, residual, y);
+        b.push("down", launch)?;
+        Ok(())
+    }
+
+    /// Bytes of the weights.
+    pub fn bytes(&self) -> u64 {
+        self.gate_up.bytes() + self.down.bytes()
+    }
+}
+
+/// A SwiGLU network with the norm before it and the residual around it.
 #[derive(Debug)]
 pub struct DenseFfn {
     /// RMSNorm before it, `[hidden]`.
     pub norm: Buffer<f32>,
     /// Its epsilon.
     pub eps: f32,
-    /// gate above up, `[2·ff, hidden]`; two matrices where their formats differ.
-    pub gate_up: Stacked,
-    /// `[hidden, ff]`.
-    pub down: RawTensor,
+    /// The network.
+    pub net: SwiGlu,
 }
 
 impl DenseFfn {
-    /// Appends `out = x + down(silu(gate(norm(x))) · up(norm(x)))`.
-    pub fn push(
+    /// Appends `out = x + net(norm(x))`.
+    pub(super) fn push(
         &self,
         b: &mut PlanBuilder<'_>,
         arena: &Arena,
@@ -29,27 +74,12 @@ impl DenseFfn {
         out: &Buffer<f32>,
     ) -> Result<(), PlanError> {
         let input =
-            LinearInput::normed(b, arena, "ffn norm", (x, &self.norm, self.eps), &self.gate_up.parts())?;
-        let ff = self.down.cols() as usize;
-        let act = arena.take(ff, "activation")?;
-        if let [gate_up] = &self.gate_up.0[..] {
-            let launch = matvec_swiglu(b, gate_up, &input, &act);
-            b.push("gate, up", launch)?;
-        } else {
-            let both = arena.take(2 * ff, "gate and up")?;
-            self.gate_up.matvec(b, "gate, up", &input, &both)?;
-            let (gate, up) = (both.slice(..ff)?, both.slice(ff..)?);
-            b.push("swiglu", activation::swiglu(&gate, &up, &act, ff as u32, f32::INFINITY, 1, ff as u32))?;
-        }
-        drop(input);
-        let input = LinearInput::plain(b, arena, "quantise", act, &[&self.down])?;
-        let launch = matvec(b, &self.down, &input, Some(x), out);
-        b.push("down", launch)?;
-        Ok(())
+            LinearInput::normed(b, arena, "ffn norm", (x, &self.norm, self.eps), &self.net.gate_up.parts())?;
+        self.net.push(b, &input, Some(x), out)
     }
 
     /// Bytes of the weights.
     pub fn bytes(&self) -> u64 {
-        self.norm.bytes() as u64 + self.gate_up.bytes() + self.down.bytes()
+        self.norm.bytes() as u64 + self.net.bytes()
     }
 }

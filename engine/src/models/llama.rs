@@ -1,8 +1,8 @@
 //! The llama family from GGUF: which tensor goes where.
 
 use super::attention::Attention;
-use super::ffn::DenseFfn;
-use super::hybrid::{Ffn, HybridModel, Layer, Mixer};
+use super::ffn::{DenseFfn, SwiGlu};
+use super::hybrid::{Ffn, Flow, Head, HybridModel, Layer, Mixer, ModelSummary, StageRange};
 use super::load::{LoadError, LoadProgress, Loader};
 use crate::config::{ModelConfig, check_tensors};
 use crate::device::Buffer;
@@ -10,28 +10,29 @@ use crate::engine::Engine;
 use crate::format::TensorSource;
 
 impl HybridModel {
-    /// Loads a llama-family model from a GGUF source onto the engine's device, weights kept in their own formats.
+    /// Loads a llama-family model onto the engine's device, weights kept in their own formats.
     ///
     /// # Errors
-    /// A configuration that is incomplete or inconsistent, a missing or misshapen tensor, a type that no kernel reads,
-    /// out of memory: each by name.
-    pub fn load(
+    /// A missing or misshapen tensor, a type that no kernel reads, out of memory: each by name.
+    pub(super) fn load_llama(
         engine: &Engine,
         source: &dyn TensorSource,
+        config: ModelConfig,
+        range: StageRange,
         progress: LoadProgress<'_>,
     ) -> Result<HybridModel, LoadError> {
-        let metadata = source
-            .metadata()
-            .ok_or_else(|| LoadError::NoConfig { file: source.path().display().to_string() })?;
-        let config = ModelConfig::from_gguf(source, metadata)?;
         // Every tensor is looked for before the first one is uploaded.
         check_tensors(source, &config)?;
         let (hidden, ff, heads, kv_heads, head_dim) =
             (config.hidden, config.ff, config.heads, config.kv_heads, config.head_dim);
         let mut loader = Loader::new(engine, source, progress);
-        let embedding = loader.matrix("token_embd.weight", config.vocab, hidden)?;
+        let whole_embedding = range.is_first() || (range.is_last() && config.tied_head);
+        let embedding = match whole_embedding {
+            true => Some(loader.matrix("token_embd.weight", config.vocab, hidden)?),
+            false => None,
+        };
         let mut layers = Vec::new();
-        for index in 0..config.layers {
+        for index in range.layers() {
             let name = |part: &str| format!("blk.{index}.{part}.weight");
             let (q, kv) = (heads * head_dim, kv_heads * head_dim);
             let attention = Attention {
@@ -43,23 +44,45 @@ impl HybridModel {
             let ffn = DenseFfn {
                 norm: loader.vector(&name("ffn_norm"), hidden)?,
                 eps: config.eps,
-                gate_up: loader.stacked(&[(name("ffn_gate"), ff), (name("ffn_up"), ff)], hidden)?,
-                down: loader.matrix(&name("ffn_down"), hidden, ff)?,
+                net: SwiGlu {
+                    gate_up: loader.stacked(&[(name("ffn_gate"), ff), (name("ffn_up"), ff)], hidden)?,
+                    down: loader.matrix(&name("ffn_down"), hidden, ff)?,
+                    limit: f32::INFINITY,
+                },
             };
-            layers.push(Layer { mixer: Mixer::Attention(attention), ffn: Ffn::Dense(ffn) });
+            layers.push(Layer {
+                mixer: Mixer::Attention(attention),
+                ffn: Ffn::Dense(Box::new(ffn)),
+                hyper: None,
+            });
         }
-        let norm = loader.vector("output_norm.weight", hidden)?;
-        let head = if config.tied_head {
-            embedding.clone()
+        let head = if range.is_last() {
+            let project = match &embedding {
+                Some(embedding) if config.tied_head => embedding.clone(),
+                _ => loader.matrix("output.weight", config.vocab, hidden)?,
+            };
+            let norm = loader.vector("output_norm.weight", hidden)?;
+            Some(Head { norm, project, shared: config.tied_head && range.is_first() })
         } else {
-            loader.matrix("output.weight", config.vocab, hidden)?
+            None
         };
+        let embedding = embedding.filter(|_| range.is_first());
         let inv_freq =
             Buffer::from_slice(engine.device(), &config.rope.inv_freq, "inverse rotary frequencies")
                 .map_err(|source| LoadError::Device {
                     tensor: "inverse rotary frequencies".to_owned(),
                     source,
                 })?;
-        Ok(HybridModel { config, embedding, layers, norm, head, inv_freq })
+        let summary = ModelSummary {
+            architecture: config.architecture.name().to_owned(),
+            vocab: config.vocab,
+            hidden,
+            streams: 1,
+            context: config.context,
+            eps: config.eps,
+            tied_head: config.tied_head,
+        };
+        let flow = Flow::Residual { config: Box::new(config), inv_freq };
+        Ok(HybridModel { summary, flow, range, embedding, layers, head })
     }
 }

@@ -55,8 +55,9 @@ impl Arena {
             .map(|(index, _)| index);
         let memory = match fit {
             Some(index) => state.free.swap_remove(index),
-            // Rounded, so that buffers of nearly the same size can share.
-            None => self.device.alloc(bytes.next_multiple_of(256), name)?,
+            // Rounded to powers of two, so that walks of about as many tokens share, and memory is bounded by the largest
+            // of each size whatever the lengths of prompts are.
+            None => self.device.alloc(bytes.max(256).checked_next_power_of_two().unwrap_or(bytes), name)?,
         };
         let buffer = Buffer::from_allocation(memory.clone())?.slice(..len)?;
         state.held.insert(buffer.id(), true);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{GraphProof, Plan, PlanError, PointerSignature, SignatureDiff};
-use crate::device::{Allocation, GraphExec, Stream};
+use crate::device::{Access, Allocation, Buffer, GraphExec, Stream};
 use crate::kernel::ArgSlot;
 
 /// All that a captured plan bakes except addresses, as bytes: functions, grids, blocks, shared sizes, scalars and which
@@ -63,6 +63,22 @@ impl Plan {
         let signature = self.signature();
         let exec = graph.instantiate(self.allocations()).map_err(PlanError::Memory)?;
         Ok(CapturedPlan { plan: self.clone(), exec, signature, proof })
+    }
+
+    /// Every allocation that the plan's launches may write, whole.
+    pub fn written(&self) -> Vec<Buffer<u8>> {
+        let mut all: Vec<Arc<Allocation>> = Vec::new();
+        for slot in self.steps().iter().flat_map(|step| step.launch.args.slots()) {
+            if let ArgSlot::Pointer { buffer, access, .. } = slot
+                && *access != Access::Read
+            {
+                let allocation = buffer.allocation();
+                if !all.iter().any(|known| known.id() == allocation.id()) {
+                    all.push(allocation);
+                }
+            }
+        }
+        all.into_iter().filter_map(|allocation| Buffer::from_allocation(allocation).ok()).collect()
     }
 
     /// Every allocation that the plan's launches point into.
@@ -140,6 +156,12 @@ impl CapturedPlan {
         self.exec.release(|kept| needed.iter().any(|allocation| allocation.id() == kept.id()));
         self.signature = self.plan.signature();
         Ok(steps.len())
+    }
+
+    /// Takes the pointers as patched, and patches nothing: a fault that a gate plants.
+    #[doc(hidden)]
+    pub fn pretend_patched(&mut self) {
+        self.signature = self.plan.signature();
     }
 
     /// The instantiated graph.

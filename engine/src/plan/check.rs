@@ -84,7 +84,8 @@ impl PlanChecker {
         Err(PlanError::Unwritten { at, argument: pointer.param, buffer, from: wanted.start, to: wanted.end })
     }
 
-    fn write(&mut self, arena: &Arena, buffer: &RawBuffer) {
+    /// `buffer` has been written whole.
+    pub fn write(&mut self, arena: &Arena, buffer: &RawBuffer) {
         if !arena.is_scratch(buffer.id()) {
             return;
         }

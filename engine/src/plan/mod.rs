@@ -21,7 +21,9 @@ pub use proof::GraphProof;
 pub use signature::{PointerSignature, SignatureDiff, SlotPlace};
 use thiserror::Error;
 
-use crate::device::{CaptureError, DeviceError, Function, LaunchParams, ParamAccess, Stream};
+use crate::device::{
+    Buffer, CaptureError, DeviceError, Element, Function, LaunchParams, ParamAccess, Stream,
+};
 use crate::engine::{Engine, EngineError};
 use crate::kernel::{ArgSlot, Capturable, Cost, Launch, LaunchError};
 
@@ -184,6 +186,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan of these launches, which other plans were taken apart into.
+    pub(crate) fn from_steps(name: String, steps: Vec<Step>) -> Plan {
+        Plan { name, steps }
+    }
+
     /// The plan's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -243,6 +250,12 @@ impl<'e> PlanBuilder<'e> {
     pub fn split(&mut self, name: impl Into<String>) -> Plan {
         self.layer = None;
         std::mem::replace(&mut self.plan, Plan { name: name.into(), steps: Vec::new() })
+    }
+
+    /// `buffer` is written by launches outside the plan, before what follows is run.
+    pub fn written_elsewhere<T: Element>(&mut self, buffer: &Buffer<T>) -> &mut Self {
+        self.checker.write(&self.arena, &buffer.raw());
+        self
     }
 
     /// The engine that the plan is for.

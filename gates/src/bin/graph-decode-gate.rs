@@ -5,8 +5,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bitwalk::device::DeviceSpec;
-use bitwalk_gates::cli::{Usage, exit_code};
+use bitwalk_gates::cli::{Usage, exit_code, take_device};
 use bitwalk_gates::graph_decode::{Arguments, run_arguments};
 use bitwalk_gates::{GateContext, Outcome, Report};
 
@@ -19,7 +18,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<ExitCode> {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
-    let device = device(&mut args)?;
+    let device = take_device(&mut args)?;
     let arguments = Arguments::parse(&args)?;
     let cx = GateContext::new(device);
     println!("device {}", cx.open()?.opened_because());
@@ -48,21 +47,4 @@ fn run() -> Result<ExitCode> {
             ExitCode::FAILURE
         }
     })
-}
-
-/// Takes `--device D` out of the arguments; without it `BITWALK_DEVICE` chooses.
-fn device(args: &mut Vec<String>) -> Result<DeviceSpec> {
-    let usage = |error: String| Usage(format!("--device: {error}"));
-    let text = match args.iter().position(|word| word == "--device") {
-        Some(at) if at + 1 < args.len() => {
-            args.remove(at);
-            args.remove(at)
-        }
-        Some(_) => return Err(usage("it wants a value".to_owned()).into()),
-        None => match std::env::var("BITWALK_DEVICE") {
-            Ok(text) => text,
-            Err(_) => return Ok(DeviceSpec::Auto),
-        },
-    };
-    text.parse().map_err(|error: bitwalk::device::ParseDeviceSpecError| usage(error.to_string()).into())
 }

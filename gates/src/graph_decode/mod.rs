@@ -275,7 +275,9 @@ fn stale(
 ) -> Result<Recording> {
     let mut recording = replayed(session, graphs, prompt, tokens / 2, bar)?;
     let stream = session.engine().stream().clone();
-    let LayerCache::Kv { k, .. } = &session.cache().layers()[0];
+    let LayerCache::Kv { k, .. } = &session.cache().layers()[0] else {
+        anyhow::bail!("the fault is planted in a layer's keys, and the first layer has none");
+    };
     let reseated = match k {
         KvBuffer::F32(keys) => reseat(&stream, keys),
         KvBuffer::F16(keys) => reseat(&stream, keys),
@@ -297,7 +299,8 @@ fn stale(
     Ok(recording)
 }
 
-fn reseat<T: Element>(stream: &Stream, buffer: &Buffer<T>) -> Result<(), DeviceError> {
+/// Gives `buffer` other memory with the same bytes; the old one is overwritten with 0xFF and released.
+pub(crate) fn reseat<T: Element>(stream: &Stream, buffer: &Buffer<T>) -> Result<(), DeviceError> {
     let fresh = buffer.device().alloc(buffer.bytes(), buffer.name())?;
     stream.copy(&Buffer::from_allocation(fresh.clone())?, buffer)?;
     let old = Buffer::<T>::from_allocation(buffer.reseat(fresh)?)?;

@@ -87,9 +87,10 @@ pub fn run(args: &Args) -> Result<()> {
         Arm { name, prompt_tok_s: args.prompt_tokens as f64 / prompt, ms: decode * 1e3 / steps }
     });
     let walk = session.walk()?;
-    let (body, head) = (walk.body.cost(), walk.head.cost());
-    let bytes = body.read + body.write + head.read + head.write;
-    let launches = walk.body.steps().len() + walk.head.steps().len();
+    let whole = walk.launches();
+    let cost = whole.cost();
+    let bytes = cost.read + cost.write;
+    let launches = whole.steps().len();
     let ceiling = if gpu { Some(ceiling(&loaded.engine)?) } else { None };
     print(args, &loaded, &arms, Walk { bytes, launches, ceiling })
 }

@@ -4,7 +4,6 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::{Context, Result, bail};
 use bitwalk::decode::GraphDecodeState;
-use bitwalk::format::TensorSource;
 use bitwalk::tokenizer::Message;
 use serde_json::json;
 
@@ -50,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
     if text.template.is_none() {
         bail!(
             "{} has no chat template, so it is no instruct model: `bitwalk generate --raw` continues text",
-            loaded.file.path().display()
+            loaded.file.source().path().display()
         );
     }
     let capacity = args.context.unwrap_or(8192).min(loaded.model.config().context as usize);

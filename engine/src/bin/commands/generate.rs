@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bitwalk::decode::{Finish, GraphDecodeState, Produced, Production, Session};
 use bitwalk::device::DeviceKind;
-use bitwalk::format::TensorSource;
 use bitwalk::generate::TextModel;
 use bitwalk::tokenizer::TextStream;
 use serde_json::json;
 
 use super::interrupt::{self, Interrupted, interrupted};
-use super::model::{Loaded, ModelArgs, SamplingArgs, prime};
+use super::model::{Loaded, ModelArgs, SamplingArgs, prime, text_of};
 use super::{tell, usage};
 
 /// Arguments of `bitwalk generate`.
@@ -189,8 +188,8 @@ pub fn run(args: &Args) -> Result<()> {
     interrupt::install()?;
     // All that can be wrong with the prompt is said before a device is opened and weights are loaded.
     let file = args.model.open()?;
-    let context = file.config()?.context;
-    let text = TextModel::from_metadata(file.metadata())?;
+    let text = text_of(&file)?;
+    let context = file.source().config()?.context;
     let ids = text.prompt(&args.text(longest_prompt(&text, context))?, args.raw)?;
     if ids.is_empty() {
         bail!("the prompt is empty");

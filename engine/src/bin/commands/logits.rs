@@ -7,8 +7,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use bitwalk::decode::{DecodeError, GraphDecodeState};
+use bitwalk::models::Probe;
+use bitwalk::observe::Observed;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
+use super::dump::{Dump, arrays};
 use super::interrupt;
 use super::model::{ModelArgs, bar};
 
@@ -35,6 +38,9 @@ pub struct Args {
     /// Write the logits of every prompt position too: `prompt_logits` [prompt, vocab] f32
     #[arg(long)]
     all_positions: bool,
+    /// Write what a glm5_next model does inside, under the names of the golden data; decodes eagerly
+    #[arg(long, value_delimiter = ',', conflicts_with = "graph")]
+    dump: Vec<Dump>,
     /// Print one JSON object instead of a line
     #[arg(long)]
     json: bool,
@@ -55,13 +61,22 @@ pub fn run(args: &Args) -> Result<()> {
     let mut session = loaded.session(positions)?;
     let steps = bar(positions as u64, "prompt, then steps");
     let mut prompt_rows: Vec<f32> = Vec::new();
-    let primed = session.prime_with(&args.ids, args.all_positions, |session, _| {
-        if args.all_positions {
-            prompt_rows.extend(session.logits()?);
-        }
-        steps.inc(1);
-        if interrupt::interrupted() { Err(DecodeError::Stopped) } else { Ok(()) }
-    });
+    let mut seen = Observed::default();
+    let stream = loaded.engine.stream();
+    let mut observe = |probe: &Probe| seen.take(stream, probe);
+    let dumping = !args.dump.is_empty();
+    let primed = session.prime_observed(
+        &args.ids,
+        args.all_positions,
+        if dumping { Some(&mut observe) } else { None },
+        &mut |session, done| {
+            if args.all_positions {
+                prompt_rows.extend(session.logits()?);
+            }
+            steps.set_position(done as u64);
+            if interrupt::interrupted() { Err(DecodeError::Stopped) } else { Ok(()) }
+        },
+    );
     interrupt::check()?;
     primed?;
     let (mut ids, mut rows) = (Vec::new(), Vec::new());
@@ -71,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
             if args.graph {
                 session.decode_step_graph(&mut graphs)?
             } else {
-                session.decode_step()?
+                session.decode_observed(if dumping { Some(&mut observe) } else { None })?
             }
             steps.inc(1);
             interrupt::check()?;
@@ -93,6 +108,14 @@ pub fn run(args: &Args) -> Result<()> {
     if args.all_positions {
         let bytes: &[u8] = bytemuck::cast_slice(&prompt_rows);
         tensors.push(("prompt_logits", TensorView::new(Dtype::F32, vec![args.ids.len(), vocab], bytes)?));
+    }
+    let dumped = if dumping {
+        arrays(&args.dump, &loaded.model, &seen, args.ids.len(), args.steps)?
+    } else {
+        Vec::new()
+    };
+    for array in &dumped {
+        tensors.push(array.view()?);
     }
     let (engine, decode) = (&loaded.engine, if args.graph { "graph" } else { "eager" });
     let about = HashMap::from([

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod chat;
 pub mod documents;
+mod dump;
 pub mod generate;
 pub mod inspect;
 pub mod interrupt;

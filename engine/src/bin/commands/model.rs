@@ -8,11 +8,9 @@ use anyhow::{Context, Result};
 use bitwalk::decode::{DecodeError, Sampling, SamplingOptions, Session};
 use bitwalk::device::{Device, DeviceSpec};
 use bitwalk::engine::Engine;
-use bitwalk::format::TensorSource;
-use bitwalk::format::gguf::GgufFile;
 use bitwalk::generate::TextModel;
-use bitwalk::models::HybridModel;
-use bitwalk::options::{Activations, EngineOptions, KvType};
+use bitwalk::models::{Checkpoint, HybridModel};
+use bitwalk::options::{Activations, EngineOptions, ExpertArm, KvType};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::interrupt::{self, Interrupted};
@@ -24,7 +22,7 @@ const DEFAULT_MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 /// The model, the device and the numeric program.
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
-    /// A GGUF file; without it, the one that `cargo xtask model smollm2` fetched
+    /// A GGUF file, a folder of safetensors, or `synthetic:NAME`; without it, the file that `cargo xtask model smollm2` fetched
     #[arg(long, value_name = "FILE", env = "BITWALK_MODEL")]
     model: Option<PathBuf>,
     /// The device: auto, cuda, cuda:N, sim or sim:N
@@ -36,25 +34,28 @@ pub struct ModelArgs {
     /// Element type of the key/value cache: f32, f16 or fp8
     #[arg(long, value_name = "TYPE", default_value_t)]
     kv: KvType,
+    /// Who launches routed experts: device, or host-oracle (one by one, for a selection that is read back; the same bits)
+    #[arg(long, value_name = "ARM", default_value_t)]
+    experts: ExpertArm,
 }
 
 /// A model on a device.
 pub struct Loaded {
     pub engine: Arc<Engine>,
     pub model: Arc<HybridModel>,
-    pub file: GgufFile,
+    pub file: Checkpoint,
     /// Time from opening the device to the last tensor.
     pub load: Duration,
 }
 
 impl ModelArgs {
     /// Opens the file.
-    pub fn open(&self) -> Result<GgufFile> {
+    pub fn open(&self) -> Result<Checkpoint> {
         let path = match &self.model {
             Some(path) => path.clone(),
             None => default_model()?,
         };
-        Ok(GgufFile::open(&path)?)
+        Ok(Checkpoint::open(&path)?)
     }
 
     /// Opens the file, then the device, and loads the model: a slip in the file's name should not wait for a device.
@@ -63,15 +64,20 @@ impl ModelArgs {
     }
 
     /// Opens the device and loads the model, with a bar where stderr is a terminal.
-    pub fn load_file(&self, file: GgufFile) -> Result<Loaded> {
+    pub fn load_file(&self, file: Checkpoint) -> Result<Loaded> {
         let start = Instant::now();
         let device = Device::open(self.device)?;
-        let options = EngineOptions { activations: self.act, kv: self.kv, ..EngineOptions::default() };
-        let path = file.path().display();
+        let options = EngineOptions {
+            activations: self.act,
+            kv: self.kv,
+            experts: self.experts,
+            ..EngineOptions::default()
+        };
+        let path = file.source().path().display();
         tell(format_args!("bitwalk: {path}, {}, {}", device.opened_because(), options.program()));
         let engine = Arc::new(Engine::new(device, options)?);
         let bar = bar(0, "loading");
-        let model = HybridModel::load(&engine, &file, &mut |done, total| {
+        let model = HybridModel::load_from_source(&engine, file.source(), &mut |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         });
@@ -86,13 +92,13 @@ impl ModelArgs {
 impl Loaded {
     /// Tokenizer, template and end tokens.
     pub fn text(&self) -> Result<TextModel> {
-        Ok(TextModel::from_metadata(self.file.metadata())?)
+        text_of(&self.file)
     }
 
     /// The model's file, device and program, for JSON.
     pub fn about(&self) -> serde_json::Map<String, serde_json::Value> {
         let about = serde_json::json!({
-            "model": self.file.path().display().to_string(),
+            "model": self.file.source().path().display().to_string(),
             "device": self.engine.device().to_string(),
             "device_name": self.engine.name(),
             "program": self.engine.options().program(),
@@ -110,6 +116,17 @@ impl Loaded {
         let context = self.model.config().context;
         let capacity = u32::try_from(tokens).unwrap_or(u32::MAX).clamp(1, context);
         Ok(Session::new(&self.engine, &self.model, capacity)?)
+    }
+}
+
+/// Tokenizer, template and end tokens of a checkpoint that has them.
+pub fn text_of(file: &Checkpoint) -> Result<TextModel> {
+    match file.gguf() {
+        Some(gguf) => Ok(TextModel::from_metadata(gguf.metadata())?),
+        None => anyhow::bail!(
+            "{}: no tokenizer is read from such checkpoints: `bitwalk logits --ids` takes token ids",
+            file.source().path().display()
+        ),
     }
 }
 

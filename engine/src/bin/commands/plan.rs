@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use bitwalk::decode::Sampling;
-use bitwalk::format::gguf::GgufFile;
-use bitwalk::models::CHUNK;
+use bitwalk::models::{CHUNK, Checkpoint};
 use bitwalk::plan::Step;
 use serde_json::json;
 
@@ -37,14 +36,14 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let sampling: Option<Sampling> = args.sampling.sampling()?;
     let loaded = match &args.file {
-        Some(path) => args.model.load_file(GgufFile::open(path)?)?,
+        Some(path) => args.model.load_file(Checkpoint::open(path)?)?,
         None => args.model.load()?,
     };
     let mut session = loaded.session(args.context.unwrap_or(4096))?;
     session.set_sampling(sampling.as_ref())?;
     let engine = session.engine().clone();
     let walk = session.walk()?.clone();
-    let whole = walk.body.then(&walk.head, walk.body.name());
+    let whole = walk.launches();
     // Captured for real: the word in the table is what the device said.
     let captured = whole.capture(engine.stream());
     let refusal = captured.as_ref().err().map(|error| error.to_string());
