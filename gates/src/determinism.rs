@@ -1,5 +1,7 @@
-//! `determinism`: one thread, two threads and ten fresh processes give one hash of all logits.
+//! `determinism`: one thread, two threads and twenty fresh processes give one hash of all logits, of the llama fixture and of
+//! glm5_next.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -9,12 +11,13 @@ use ptx_sim::Checks;
 
 use crate::context::{GateContext, simulated};
 use crate::gate::{Gate, Tooth};
+use crate::glm5;
 use crate::outcome::Report;
 use crate::runs::{Recording, Subject, eager, prompt};
 
 const PROMPT: usize = 8;
 const TOKENS: usize = 8;
-const PROCESSES: usize = 10;
+const PROCESSES: usize = 20;
 
 /// The gate.
 #[derive(Debug)]
@@ -50,11 +53,10 @@ impl Gate for Determinism {
         let device = cx.open()?;
         let (first, reference) = if device.info().kind == DeviceKind::Sim {
             let ordinal = device.info().ordinal;
-            others
-                .push(("2 threads".to_owned(), walk(cx, simulated(ordinal, Some(2), Checks::NONE)?)?.hash()));
-            ("1 thread", walk(cx, simulated(ordinal, Some(1), Checks::NONE)?)?.hash())
+            others.push(("2 threads".to_owned(), walks(cx, simulated(ordinal, Some(2), Checks::NONE)?)?));
+            ("1 thread", walks(cx, simulated(ordinal, Some(1), Checks::NONE)?)?)
         } else {
-            ("this process", walk(cx, device.clone())?.hash())
+            ("this process", walks(cx, device.clone())?)
         };
         let processes = if cx.quick { 2 } else { PROCESSES };
         let bar = cx.bar(processes, "fresh processes");
@@ -73,8 +75,19 @@ impl Gate for Determinism {
     }
 }
 
+/// The hashes of both models' walks.
+fn walks(cx: &GateContext, device: Device) -> Result<String> {
+    let llama = walk(cx, device.clone())?;
+    let glm5 = walk_of(cx, device, &glm5::checkpoint(glm5::CHECKPOINTS[0])?)?;
+    Ok(format!("{} {}", llama.hash(), glm5.hash()))
+}
+
 fn walk(cx: &GateContext, device: Device) -> Result<Recording> {
-    let subject = Subject::load(cx, device, EngineOptions::default(), &cx.fixture()?)?;
+    walk_of(cx, device, &cx.fixture()?)
+}
+
+fn walk_of(cx: &GateContext, device: Device, model: &Path) -> Result<Recording> {
+    let subject = Subject::load(cx, device, EngineOptions::default(), model)?;
     let prompt = prompt(PROMPT, subject.vocab());
     let bar = indicatif::ProgressBar::hidden();
     let recording = eager(&mut subject.session(PROMPT + TOKENS)?, &prompt, TOKENS, &bar)?;
@@ -89,7 +102,7 @@ fn walk(cx: &GateContext, device: Device) -> Result<Recording> {
 /// # Errors
 /// Those of the walk.
 pub fn walk_hash(cx: &GateContext) -> Result<String> {
-    Ok(walk(cx, cx.open()?)?.hash())
+    walks(cx, cx.open()?)
 }
 
 fn in_fresh_process(device: &Device) -> Result<String> {

@@ -10,13 +10,19 @@ mod context;
 mod determinism;
 mod device;
 mod gate;
+pub mod glm5;
+pub mod glm5_graph;
 pub mod graph_decode;
+mod hygiene;
 mod kernel_check;
 mod opcodes;
 pub mod oracle;
 mod oracle_gate;
 mod outcome;
 mod parity;
+mod pipeline;
+mod pp;
+mod prime;
 mod ptx_fault;
 mod reference;
 pub mod runs;
@@ -34,8 +40,13 @@ pub static GATES: &[Entry] = &[
     Entry::of::<kernel_check::KernelCheck>(),
     Entry::of::<oracle_gate::OracleGate>(),
     Entry::of::<reference::Reference>(),
+    Entry::of::<glm5::Glm5>(),
+    Entry::of::<prime::Prime>(),
     Entry::of::<determinism::Determinism>(),
     Entry::of::<graph_decode::GraphDecode>(),
     Entry::of::<sampling::SamplingGate>(),
+    Entry::of::<glm5_graph::Glm5Graph>(),
+    Entry::of::<pp::PipelineGate>(),
+    Entry::of::<hygiene::Hygiene>(),
     Entry::of::<parity::Parity>(),
 ];

@@ -1,0 +1,117 @@
+//! A model split over devices, for gates.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use bitwalk::decode::Session;
+use bitwalk::device::{Device, DeviceSpec};
+use bitwalk::engine::Engine;
+use bitwalk::models::{Checkpoint, HybridModel, split_by_bytes};
+use bitwalk::options::EngineOptions;
+use ptx_sim::system::{System, SystemConfig};
+
+use crate::context::GateContext;
+
+/// Devices of one machine, opened once.
+///
+/// # Errors
+/// A device that is not there.
+pub fn open_devices(cx: &GateContext, ordinals: &[u32]) -> Result<Vec<Device>> {
+    let simulated = match cx.device {
+        DeviceSpec::Sim(_) => true,
+        DeviceSpec::Cuda(_) => false,
+        DeviceSpec::Auto => cx.open_cuda()?.is_err(),
+    };
+    if simulated {
+        let most = ordinals.iter().max().map_or(1, |most| most + 1);
+        let system = System::new(SystemConfig { devices: most.max(1), ..SystemConfig::default() });
+        return ordinals.iter().map(|&ordinal| Ok(Device::open_in(&system, ordinal)?)).collect();
+    }
+    ordinals.iter().map(|&ordinal| Ok(Device::open(DeviceSpec::Cuda(ordinal))?)).collect()
+}
+
+/// A model's stages on their devices.
+#[derive(Debug, Clone)]
+pub struct Pipeline {
+    /// An engine and a part of the model each.
+    pub stages: Vec<(Arc<Engine>, Arc<HybridModel>)>,
+    name: String,
+}
+
+impl Pipeline {
+    /// Loads `path` in `stages` stages, the devices taken in turn.
+    ///
+    /// # Errors
+    /// Those of engine and checkpoint; memory on another device than its stage's.
+    pub fn load(
+        cx: &GateContext,
+        devices: &[Device],
+        stages: u32,
+        options: &EngineOptions,
+        path: &Path,
+    ) -> Result<Pipeline> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let file = Checkpoint::open(path)?;
+        let ranges = split_by_bytes(file.source(), stages)?;
+        let mut loaded = Vec::new();
+        for (index, range) in ranges.into_iter().enumerate() {
+            let device = devices[index % devices.len()].clone();
+            let before: Vec<u64> = devices.iter().map(Device::bytes_in_use).collect();
+            let engine = Arc::new(Engine::new(device.clone(), options.clone())?);
+            let bar = cx.bar(0, &format!("loading {name}, stage {index}"));
+            let model = HybridModel::load_stage(&engine, file.source(), Some(range), &mut |done, total| {
+                bar.set_length(total);
+                bar.set_position(done);
+            });
+            bar.finish_and_clear();
+            let model = model.with_context(|| format!("loading {}", path.display()))?;
+            for (other, before) in devices.iter().zip(before) {
+                let grown = other.bytes_in_use() - before;
+                ensure!(
+                    *other == device || grown == 0,
+                    "stage {index} belongs on {device}, and {grown} bytes of it went to {other}"
+                );
+            }
+            loaded.push((engine, Arc::new(model)));
+        }
+        Ok(Pipeline { stages: loaded, name })
+    }
+
+    /// A session with room for `capacity` positions.
+    ///
+    /// # Errors
+    /// A capacity that the model does not have.
+    pub fn session(&self, capacity: usize) -> Result<Session> {
+        Ok(Session::pipeline(&self.stages, u32::try_from(capacity)?)?)
+    }
+
+    /// The same name, with one stage in place of all.
+    pub fn with_stage(&self, engine: Arc<Engine>, model: Arc<HybridModel>) -> Pipeline {
+        Pipeline { stages: vec![(engine, model)], name: self.name.clone() }
+    }
+
+    /// Tokens of the vocabulary.
+    pub fn vocab(&self) -> u32 {
+        self.stages[0].1.config().vocab
+    }
+
+    /// Layers of the model.
+    pub fn layers(&self) -> u32 {
+        self.stages[0].1.range().total
+    }
+
+    /// Model, devices, target, program.
+    pub fn label(&self) -> String {
+        let devices: Vec<String> =
+            self.stages.iter().map(|(engine, _)| engine.device().to_string()).collect();
+        let (engine, _) = &self.stages[0];
+        format!(
+            "{} on {} ({}), {}",
+            self.name,
+            devices.join(" + "),
+            engine.arch().name(),
+            engine.options().program()
+        )
+    }
+}
