@@ -218,7 +218,7 @@ impl Backend for SimBackend {
     }
 
     fn synchronize(&self) -> Result<()> {
-        Ok(()) // work executes at submission
+        self.system.synchronize(Some(self.ordinal)).map_err(self.failed("synchronise"))
     }
 
     fn stream_create(&self) -> Result<StreamHandle> {
@@ -344,7 +344,7 @@ impl Backend for SimBackend {
     }
 
     fn event_synchronize(&self, event: EventHandle) -> Result<()> {
-        self.event(event)?.synchronize().map_err(self.failed("event synchronise"))
+        self.event(event)?.synchronize(&self.system).map_err(self.failed("event synchronise"))
     }
 
     fn event_elapsed_ms(&self, start: EventHandle, end: EventHandle) -> Result<f32> {

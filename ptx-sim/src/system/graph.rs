@@ -172,15 +172,18 @@ impl Graph {
     }
 }
 
-/// The order in which a graph's nodes run. Each respects the dependencies; a graph that misses one may give
-/// other results in one of them than in another.
+/// The order in which work runs. Each respects what orders it; a graph that misses an edge, or a program that misses a wait,
+/// may give other results in one of them than in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Schedule {
-    /// As they were submitted.
+    /// At submission, and so in its order.
     #[default]
     Submission,
-    /// Of the nodes that may run, always the one submitted last.
+    /// At submission; of a graph's nodes that may run, always the one submitted last.
     LatestFirst,
+    /// Streams do nothing until something waits for it: a synchronisation, a copy from or to pageable memory, a free, or
+    /// another stream's wait for an event. What is not waited for then has not happened. Failures show at the wait.
+    Deferred,
 }
 
 /// An executable graph.
@@ -227,17 +230,26 @@ impl GraphExec {
         Ok(())
     }
 
+    /// Its nodes as they are now, for one run.
+    pub(super) fn snapshot(&self) -> Vec<Node> {
+        self.nodes().clone()
+    }
+
     /// Runs all nodes. The caller orders it with a stream.
     pub(super) fn run(&self) -> Result<()> {
-        let nodes = self.nodes();
-        match self.system.schedule() {
-            Schedule::Submission => {
-                nodes.iter().try_for_each(|node| node.operation.execute(&self.system, node.device))
-            }
-            Schedule::LatestFirst => latest_first(&nodes)
-                .into_iter()
-                .try_for_each(|index| nodes[index].operation.execute(&self.system, nodes[index].device)),
+        run_nodes(&self.system, &self.nodes())
+    }
+}
+
+/// Runs a graph's nodes.
+pub(super) fn run_nodes(system: &System, nodes: &[Node]) -> Result<()> {
+    match system.schedule() {
+        Schedule::Submission | Schedule::Deferred => {
+            nodes.iter().try_for_each(|node| node.operation.execute(system, node.device))
         }
+        Schedule::LatestFirst => latest_first(nodes)
+            .into_iter()
+            .try_for_each(|index| nodes[index].operation.execute(system, nodes[index].device)),
     }
 }
 

@@ -2,8 +2,9 @@
 //! graphs that are updated and replayed.
 //!
 //! Work executes when it is submitted, in order of submission. That is one of the schedules that a GPU may
-//! choose, so a program that depends on nothing else computes the same bits on both. Where the dependencies
-//! of a graph leave a choice, [`Schedule`] picks another legal order, to show that no edge is missing.
+//! choose, so a program that depends on nothing else computes the same bits on both. [`Schedule`] picks other legal
+//! orders, to show that nothing is missing: of a graph's nodes where its edges leave a choice, and of streams, which
+//! then run as late as what waits for them allows.
 //!
 //! ```
 //! use ptx_sim::system::{System, SystemConfig};
@@ -22,6 +23,7 @@
 mod event;
 mod graph;
 mod host;
+mod queue;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -34,7 +36,8 @@ pub use stream::Stream;
 use crate::exec::ExecOptions;
 use crate::fault::Fault;
 use crate::memory::{Memory, MemoryError};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use queue::Queue;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Why the simulated machine refused an operation. It did nothing then.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -171,6 +174,8 @@ pub struct System {
     /// Held from the check of a device's limit to the allocation, so that two threads cannot both pass it.
     allocating: Mutex<()>,
     options: Mutex<Settings>,
+    /// The streams' work, as long as there are the streams.
+    queues: Mutex<Vec<Weak<Queue>>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -187,6 +192,7 @@ impl System {
             memory: Memory::new(),
             allocating: Mutex::new(()),
             options: Mutex::default(),
+            queues: Mutex::default(),
         })
     }
 
@@ -224,14 +230,30 @@ impl System {
         self.settings().exec = options;
     }
 
-    /// The order in which a graph's nodes run.
+    /// The order in which work runs.
     pub fn schedule(&self) -> Schedule {
         self.settings().schedule
     }
 
-    /// Sets the order in which a graph's nodes run from here on.
+    /// Sets the order in which what is submitted from here on runs.
     pub fn set_schedule(&self, schedule: Schedule) {
         self.settings().schedule = schedule;
+    }
+
+    /// Has all work of a device's streams done, or of all devices'.
+    ///
+    /// # Errors
+    /// The first failing operation's, of those that [`Schedule::Deferred`] put off.
+    pub fn synchronize(&self, device: Option<u32>) -> Result<()> {
+        let queues: Vec<Arc<Queue>> = {
+            let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+            queues.retain(|queue| queue.strong_count() > 0);
+            queues.iter().filter_map(Weak::upgrade).collect()
+        };
+        queues
+            .iter()
+            .filter(|queue| device.is_none_or(|device| queue.device == device))
+            .try_for_each(|queue| queue.run(self))
     }
 
     /// Checks that a device exists.
@@ -278,12 +300,15 @@ impl System {
         Ok(self.memory.allocate(device, bytes, name)?)
     }
 
-    /// Frees an allocation.
+    /// Frees an allocation, after all work of all streams.
     ///
     /// # Errors
-    /// [`SystemError::Memory`] when `address` is not the start of a live allocation.
+    /// [`SystemError::Memory`] when `address` is not the start of a live allocation; what [`System::synchronize`] says, and
+    /// the memory is freed then too.
     pub fn free(&self, address: u64) -> Result<()> {
-        Ok(self.memory.free(address)?)
+        let done = self.synchronize(None);
+        self.memory.free(address)?;
+        done
     }
 
     /// Bytes (free, total) of a device's memory.
@@ -302,7 +327,9 @@ impl System {
     /// [`SystemError::BadDevice`].
     pub fn stream(self: &Arc<Self>, device: u32) -> Result<Stream> {
         self.check_device(device)?;
-        Ok(Stream::new(self.clone(), device))
+        let queue = Queue::new(device);
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&queue));
+        Ok(Stream::new(self.clone(), queue))
     }
 }
 

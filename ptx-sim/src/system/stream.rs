@@ -2,7 +2,8 @@
 
 use super::event::{Event, Recording};
 use super::graph::{Graph, GraphExec, KernelLaunch, Node, Operation, Place};
-use super::{HostMemory, Result, System, SystemError};
+use super::queue::{Queue, Work};
+use super::{HostMemory, Result, Schedule, System, SystemError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -40,8 +41,8 @@ struct Part {
 
 #[derive(Debug)]
 struct StreamState {
-    device: u32,
     part: Mutex<Option<Part>>,
+    queue: Arc<Queue>,
 }
 
 impl StreamState {
@@ -58,13 +59,18 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(system: Arc<System>, device: u32) -> Self {
-        Self { system, state: Arc::new(StreamState { device, part: Mutex::new(None) }) }
+    pub(super) fn new(system: Arc<System>, queue: Arc<Queue>) -> Self {
+        Self { system, state: Arc::new(StreamState { part: Mutex::new(None), queue }) }
     }
 
     /// The device that it runs on.
     pub fn device(&self) -> u32 {
-        self.state.device
+        self.state.queue.device
+    }
+
+    /// Whether work waits to be done.
+    fn deferred(&self) -> bool {
+        self.system.schedule() == Schedule::Deferred
     }
 
     /// Executes an operation, or captures it.
@@ -75,12 +81,17 @@ impl Stream {
         // Held while an operation executes: a stream that two threads share still runs in order.
         let mut part = self.state.part();
         let Some(part) = part.as_mut() else {
-            return operation.execute(&self.system, self.state.device);
+            if self.deferred() {
+                self.state.queue.push(Work::Operation(operation));
+                return Ok(());
+            }
+            self.state.queue.run(&self.system)?;
+            return operation.execute(&self.system, self.device());
         };
         let mut capture = part.capture.state();
         let index = capture.nodes.len();
         let after = std::mem::replace(&mut part.after, vec![index]);
-        capture.nodes.push(Node { operation, device: self.state.device, after });
+        capture.nodes.push(Node { operation, device: self.device(), after });
         Ok(())
     }
 
@@ -130,6 +141,7 @@ impl Stream {
     /// [`SystemError::Memory`]; [`SystemError::NotCapturable`] in a capture, which is invalid from then on.
     pub fn upload(&self, dst: u64, src: &[u8]) -> Result<()> {
         self.not_capturable("a copy from pageable memory")?;
+        self.state.queue.run(&self.system)?;
         Ok(self.system.memory().write(dst, src)?)
     }
 
@@ -139,15 +151,17 @@ impl Stream {
     /// As [`Stream::upload`].
     pub fn download(&self, dst: &mut [u8], src: u64) -> Result<()> {
         self.not_capturable("a copy to pageable memory")?;
+        self.state.queue.run(&self.system)?;
         Ok(self.system.memory().read(src, dst)?)
     }
 
-    /// Waits for all work submitted, which is done.
+    /// Waits for all work submitted.
     ///
     /// # Errors
-    /// [`SystemError::NotCapturable`] in a capture, which is invalid from then on.
+    /// [`SystemError::NotCapturable`] in a capture, which is invalid from then on; a failing operation's, of those put off.
     pub fn synchronize(&self) -> Result<()> {
-        self.not_capturable("a synchronisation")
+        self.not_capturable("a synchronisation")?;
+        self.state.queue.run(&self.system)
     }
 
     /// Runs an executable graph after the work submitted so far.
@@ -156,6 +170,11 @@ impl Stream {
     /// The first failing node's; [`SystemError::NotCapturable`] in a capture.
     pub fn launch_graph(&self, exec: &GraphExec) -> Result<()> {
         self.not_capturable("a graph launch")?;
+        if self.deferred() {
+            self.state.queue.push(Work::Graph(exec.snapshot()));
+            return Ok(());
+        }
+        self.state.queue.run(&self.system)?;
         exec.run()
     }
 
@@ -171,7 +190,7 @@ impl Stream {
     pub fn record(&self, event: &Event) {
         let part = self.state.part();
         *event.recording() = match &*part {
-            None => Recording::At(Instant::now()),
+            None => Recording::At { time: Instant::now(), after: self.state.queue.point() },
             Some(part) => Recording::Captured { capture: part.capture.clone(), after: part.after.clone() },
         };
     }
@@ -186,8 +205,17 @@ impl Stream {
         let mut part = self.state.part();
         let recording = event.recording();
         match (&*recording, part.as_mut()) {
-            (Recording::Never, _) | (Recording::At(_), None) => Ok(()),
-            (Recording::At(_), Some(part)) => {
+            (Recording::Never, _) => Ok(()),
+            (Recording::At { after, .. }, None) => {
+                if self.deferred() {
+                    self.state.queue.push(Work::Wait(after.clone()));
+                    return Ok(());
+                }
+                let after = after.clone();
+                drop((part, recording));
+                after.reach(&self.system)
+            }
+            (Recording::At { .. }, Some(part)) => {
                 part.capture.state().invalid.get_or_insert(SystemError::Isolation);
                 Err(SystemError::Isolation)
             }
@@ -243,7 +271,7 @@ impl Stream {
             .iter()
             .filter_map(|stream| {
                 let theirs = stream.part().take_if(|theirs| Arc::ptr_eq(&theirs.capture, &part.capture));
-                theirs.map(|theirs| (stream.device, theirs.after))
+                theirs.map(|theirs| (stream.queue.device, theirs.after))
             })
             .collect();
         let mut state = part.capture.state();
@@ -255,6 +283,13 @@ impl Stream {
             return Err(error);
         }
         Ok(Graph { system: self.system.clone(), nodes: std::mem::take(&mut state.nodes) })
+    }
+}
+
+impl Drop for Stream {
+    /// Lets the work that was put off finish. What fails in it is told to nobody, as after a GPU's stream was destroyed.
+    fn drop(&mut self) {
+        let _ = self.state.queue.run(&self.system);
     }
 }
 

@@ -195,6 +195,94 @@ fn events_fork_and_join_a_capture() {
     assert_eq!(bytes(&system, b, 8), [1, 1, 1, 1, 2, 1, 1, 1]);
 }
 
+/// What one stream fills and another copies, with and without the wait that orders the two: the copy, and what the first
+/// stream's memory is after all.
+fn filled_and_copied(system: &Arc<System>, waits: bool) -> (Vec<u8>, Vec<u8>) {
+    let (a, b) = (system.allocate(0, 8, "a").unwrap(), system.allocate(1, 8, "b").unwrap());
+    let (one, two, done) = (system.stream(0).unwrap(), system.stream(1).unwrap(), Event::new());
+    one.fill(a, 1, 8).unwrap();
+    one.record(&done);
+    one.fill(a, 2, 4).unwrap();
+    if waits {
+        two.wait(&done).unwrap();
+    }
+    two.copy(b, a, 8).unwrap();
+    let mut copied = vec![0; 8];
+    two.download(&mut copied, b).unwrap();
+    one.synchronize().unwrap();
+    (copied, bytes(system, a, 8))
+}
+
+#[test]
+fn deferred_work_happens_when_it_is_waited_for_and_no_earlier() {
+    let system = machine();
+    assert_eq!(
+        filled_and_copied(&system, false).0,
+        [2, 2, 2, 2, 1, 1, 1, 1],
+        "submission hides what is missing"
+    );
+    system.set_schedule(Schedule::Deferred);
+    let end = vec![2, 2, 2, 2, 1, 1, 1, 1];
+    assert_eq!(filled_and_copied(&system, false), (vec![0; 8], end.clone()), "nothing made the fill happen");
+    assert_eq!(
+        filled_and_copied(&system, true),
+        (vec![1; 8], end),
+        "the fill happened, what came after it not"
+    );
+}
+
+#[test]
+fn deferred_streams_of_two_devices_take_turns() {
+    let system = machine();
+    system.set_schedule(Schedule::Deferred);
+    let (a, b) = (system.allocate(0, 4, "a").unwrap(), system.allocate(1, 4, "b").unwrap());
+    let (one, two) = (system.stream(0).unwrap(), system.stream(1).unwrap());
+    let (sent, returned) = (Event::new(), Event::new());
+    one.begin_capture().unwrap();
+    one.copy(b, a, 3).unwrap();
+    let graph = one.end_capture().unwrap().instantiate();
+    for round in 1..=200u8 {
+        one.fill(a, round, 4).unwrap();
+        one.launch_graph(&graph).unwrap();
+        one.record(&sent);
+        two.wait(&sent).unwrap();
+        two.copy(a + 3, b + 2, 1).unwrap();
+        two.fill(b, 0, 1).unwrap();
+        two.record(&returned);
+        one.wait(&returned).unwrap();
+    }
+    assert_eq!(bytes(&system, a, 4), [0; 4], "nothing waited so far");
+    returned.synchronize(&system).unwrap();
+    assert_eq!((bytes(&system, a, 4), bytes(&system, b, 4)), (vec![200; 4], vec![0, 200, 200, 0]));
+}
+
+#[test]
+fn deferred_failures_show_at_the_wait_and_once() {
+    let system = machine();
+    system.set_schedule(Schedule::Deferred);
+    let a = system.allocate(0, 8, "a").unwrap();
+    let stream = system.stream(0).unwrap();
+    stream.fill(a, 1, 9).unwrap();
+    stream.fill(a, 2, 8).unwrap();
+    assert!(matches!(stream.synchronize(), Err(SystemError::Memory(MemoryError::OutOfBounds { .. }))));
+    stream.synchronize().unwrap();
+    assert_eq!(bytes(&system, a, 8), [2; 8]);
+    // A free, a synchronisation of the device and the end of the stream wait too.
+    let b = system.allocate(0, 8, "b").unwrap();
+    stream.fill(b, 3, 8).unwrap();
+    stream.copy(a, b, 1).unwrap();
+    system.free(b).unwrap();
+    assert_eq!(bytes(&system, a, 1), [3]);
+    stream.fill(a, 4, 1).unwrap();
+    system.synchronize(Some(1)).unwrap();
+    assert_eq!(bytes(&system, a, 1), [3]);
+    system.synchronize(Some(0)).unwrap();
+    assert_eq!(bytes(&system, a, 1), [4]);
+    stream.fill(a, 5, 1).unwrap();
+    drop(stream);
+    assert_eq!(bytes(&system, a, 1), [5]);
+}
+
 #[test]
 fn unjoined_work_is_refused_and_frees_both_streams() {
     let (_, graph) = forked(&machine(), false);
@@ -235,7 +323,7 @@ fn event_times_need_recordings() {
     assert!(Event::elapsed_ms(&start, &end).unwrap() >= 0.0);
     stream.begin_capture().unwrap();
     stream.record(&end);
-    assert!(end.synchronize().is_err());
+    assert!(end.synchronize(&system).is_err());
     assert_eq!(Event::elapsed_ms(&start, &end), Err(SystemError::NotRecorded));
     assert_eq!(stream.end_capture().unwrap().nodes().len(), 0);
 }

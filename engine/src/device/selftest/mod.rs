@@ -327,6 +327,14 @@ mod tests {
         check_all(&Device::open_in(&system, 0).unwrap());
     }
 
+    #[test]
+    fn every_check_holds_with_streams_that_run_as_late_as_they_may() {
+        let system = System::new(SystemConfig { devices: 2, memory: 1 << 30, ..SystemConfig::default() });
+        system.set_schedule(ptx_sim::system::Schedule::Deferred);
+        check_all(&Device::open_in(&system, 0).unwrap());
+        assert_eq!(system.memory().bytes_in_use(0) + system.memory().bytes_in_use(1), 0);
+    }
+
     /// Runs the checks on CUDA where there is a GPU; where there is none, the error must say so.
     #[test]
     fn cuda_passes_or_says_what_is_missing() {
