@@ -222,7 +222,10 @@ fn queued(
         report.compared("queued ids", produced.ids.len() as u64);
         stopped(report, name, &mut session, &mut graphs, drawn, size)?;
     }
-    report.compared("replays", graphs.counters().replays);
+    let counters = graphs.counters();
+    report.compared("replays", counters.replays);
+    report.compared("graph nodes", counters.nodes_compared);
+    report.compared("ordered pairs", counters.pairs_covered);
     Ok(())
 }
 

@@ -57,8 +57,12 @@ impl Plan {
     }
 
     /// Every pair of launches of which one writes what the other reads or writes (read after write, write after read,
-    /// write after write) has a path from the earlier to the later. Returns the number of such pairs.
-    pub(super) fn prove_order(&self, edges: &[(usize, usize)]) -> Result<usize, String> {
+    /// write after write) has a path from the earlier to the later along `edges`, pairs of launches by index. Returns the
+    /// number of such pairs. What a capture proves of its graph; public for those who plant faults.
+    ///
+    /// # Errors
+    /// A pair without a path, in words.
+    pub fn prove_order(&self, edges: &[(usize, usize)]) -> Result<usize, String> {
         let count = self.steps.len();
         // after[i]: which launches are ordered after launch i. Edges lead from earlier to later launches, or the graph
         // does not hold this plan; so one pass from the back closes the relation.

@@ -53,6 +53,16 @@ impl Gate for GraphDecode {
             bite: |cx, report| bite(cx, report, Fault::OneShort),
         },
         Tooth {
+            fault: "a captured graph without one of its edges",
+            must_say: "no path orders node",
+            bite: |cx, report| bite(cx, report, Fault::MissingEdge),
+        },
+        Tooth {
+            fault: "a run that captures nothing",
+            must_say: "compared no ordered pairs",
+            bite: |cx, report| bite(cx, report, Fault::NeverReplayed),
+        },
+        Tooth {
             fault: "a run that stays within one bucket",
             must_say: "fewer than two buckets",
             bite: |cx, report| bite(cx, report, Fault::OneBucket),
@@ -105,6 +115,8 @@ enum Fault {
     FlippedBit,
     OneShort,
     OneBucket,
+    /// An edge half-way is taken out of what a graph is said to hold.
+    MissingEdge,
 }
 
 fn bite(cx: &GateContext, report: &mut Report, fault: Fault) -> Result<()> {
@@ -212,6 +224,12 @@ impl Pair {
         report.compared("logits", comparison.logits);
         report.compared("ids", comparison.ids);
         report.compared("replays", counters.replays);
+        report.compared("graph nodes", counters.nodes_compared);
+        let fault = (self.fault == Fault::MissingEdge).then_some(&mut graphs);
+        report.compared("ordered pairs", counters.pairs_covered);
+        if let Some(graphs) = fault {
+            missing_edge(&mut session, graphs, report)?;
+        }
         comparison.differences.into_iter().for_each(|line| report.fail(format!("{arm}: {line}")));
         if let Some(reason) = recording.degenerate() {
             report.fail(format!("{arm}: {reason}"));
@@ -254,8 +272,8 @@ fn describe(
 ) {
     let crossed: Vec<String> = buckets.iter().map(|(key, times)| format!("{key} × {times}")).collect();
     report.note(format!(
-        "{arm}: primed {primed}, generated {generated}; {} captures, {} replays, {} nodes compared with their launches",
-        counters.captures, counters.replays, counters.nodes_compared
+        "{arm}: primed {primed}, generated {generated}; {} captures, {} replays, {} nodes compared with their launches, {} pairs of launches ordered by edges",
+        counters.captures, counters.replays, counters.nodes_compared, counters.pairs_covered
     ));
     report.note(format!(
         "{arm}: {} chunk boundaries crossed; buckets {}",
@@ -297,6 +315,20 @@ fn stale(
         recording.push(id[0], &session.logits()?);
     }
     Ok(recording)
+}
+
+/// The proof of order again, of the first captured bucket's plan, over a chain of edges with one left out in its middle.
+fn missing_edge(session: &mut Session, graphs: &mut GraphDecodeState, report: &mut Report) -> Result<()> {
+    let walk = session.walk()?;
+    let bucket = BucketKey { kernel: walk.attention_kernel, n_splits: walk.n_splits };
+    let graph = graphs.captured(bucket).with_context(|| format!("bucket {bucket} was not captured"))?;
+    let nodes = graph.plan().steps().len();
+    let edges: Vec<(usize, usize)> =
+        (1..nodes).filter(|&to| to != nodes / 2).map(|to| (to - 1, to)).collect();
+    if let Err(reason) = graph.plan().prove_order(&edges) {
+        report.fail(reason);
+    }
+    Ok(())
 }
 
 /// Gives `buffer` other memory with the same bytes; the old one is overwritten with 0xFF and released.
