@@ -5,6 +5,7 @@
 //! tooth does not compile into [`GATES`].
 
 mod abi;
+mod checkers;
 pub mod cli;
 mod context;
 mod determinism;
@@ -37,6 +38,7 @@ pub static GATES: &[Entry] = &[
     Entry::of::<abi::Abi>(),
     Entry::of::<device::DeviceGate>(),
     Entry::of::<opcodes::Opcodes>(),
+    Entry::of::<checkers::Checkers>(),
     Entry::of::<kernel_check::KernelCheck>(),
     Entry::of::<oracle_gate::OracleGate>(),
     Entry::of::<reference::Reference>(),

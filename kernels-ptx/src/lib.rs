@@ -57,6 +57,12 @@ pub fn modules(arch: Arch) -> &'static [PtxModule] {
     }
 }
 
+/// Kernels that the simulated device's checkers must catch, or must not flag, each built for one target. They ship with no
+/// engine.
+pub fn corpus() -> &'static [PtxModule] {
+    modules::CORPUS
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Arch, modules};

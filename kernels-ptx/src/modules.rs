@@ -45,3 +45,13 @@ pub static COMPUTE_90: &[PtxModule] = &[
     module("sample", Arch::Compute90, include_str!("../ptx/compute_90/sample.ptx")),
     module("sampling", Arch::Compute90, include_str!("../ptx/compute_90/sampling.ptx")),
 ];
+
+/// What checkers are tested with.
+pub static CORPUS: &[PtxModule] = &[
+    module("arguments", Arch::Compute80, include_str!("../ptx/corpus/arguments.ptx")),
+    module("barrier", Arch::Compute80, include_str!("../ptx/corpus/barrier.ptx")),
+    module("blocks", Arch::Compute80, include_str!("../ptx/corpus/blocks.ptx")),
+    module("dependent_sm90", Arch::Compute90, include_str!("../ptx/corpus/dependent_sm90.ptx")),
+    module("memory", Arch::Compute80, include_str!("../ptx/corpus/memory.ptx")),
+    module("shared", Arch::Compute80, include_str!("../ptx/corpus/shared.ptx")),
+];

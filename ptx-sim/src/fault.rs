@@ -135,6 +135,34 @@ pub enum FaultKind {
     Undefined(String),
 }
 
+impl FaultKind {
+    /// What it is called, without the particulars.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FaultKind::Launch(_) => "launch",
+            FaultKind::OutOfBounds { .. } => "out of bounds",
+            FaultKind::UseAfterFree => "use after free",
+            FaultKind::NoPeerAccess { .. } => "no peer access",
+            FaultKind::Misaligned { .. } => "misaligned",
+            FaultKind::Divergence(_) => "divergence",
+            FaultKind::Deadlock(_) => "deadlock",
+            FaultKind::MissedArrival(_) => "missed arrival",
+            FaultKind::Budget { .. } => "budget",
+            FaultKind::Uninitialised { .. } => "uninitialised",
+            FaultKind::SharedRace { .. } => "shared race",
+            FaultKind::GlobalRace { .. } => "global race",
+            FaultKind::BlockConflict { .. } => "block conflict",
+            FaultKind::ReadOnly { .. } => "store through read-only",
+            FaultKind::OutRead { .. } => "output read",
+            FaultKind::OutsideArguments { .. } => "outside arguments",
+            FaultKind::Aliasing { .. } => "aliasing",
+            FaultKind::Dependency(_) => "dependency",
+            FaultKind::Trap => "trap",
+            FaultKind::Undefined(_) => "undefined",
+        }
+    }
+}
+
 fn access(writes: bool) -> &'static str {
     if writes { "write" } else { "read" }
 }

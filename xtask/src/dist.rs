@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// Folders of the repository that travel, and what they are called in the pack. Gates look for them beside their own
 /// executable.
-const FOLDERS: [(&str, &str); 1] = [("gates/fixtures", "fixtures")];
+const FOLDERS: [(&str, &str); 2] = [("gates/fixtures", "fixtures"), ("gates/scripts", "scripts")];
 
 /// Executables that travel.
 const BINARIES: [&str; 3] = ["bitwalk", "xtask", "graph-decode-gate"];

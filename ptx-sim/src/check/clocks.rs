@@ -3,8 +3,11 @@
 //! Vector clocks in the manner of FastTrack (Flanagan and Freund, 2009). An agent is a warp. It comes to know what others
 //! did at barriers, and through memory: what it did and knew by its last fence it releases with an ordered, atomic or
 //! volatile write (a releasing write fences first), and whoever reads that place with an ordered, atomic or volatile read
-//! acquires it. A fence of the block's scope, and a write of that scope, release to the block only. That is the PTX memory
-//! model but for one leniency: a relaxed read acquires at once, without the fence that should follow it.
+//! acquires it. A fence of the block's scope, and a write of that scope, release to the block only.
+//!
+//! That is the PTX memory model but for two leniencies, both for what is common and works: a relaxed read acquires at once,
+//! without the fence that should follow it; and what a warp fenced, another may release after a barrier of both, without a
+//! fence of its own there (all threads fence, the block's barrier, one thread counts).
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -53,6 +56,19 @@ impl Knowledge {
     }
 }
 
+/// What was fenced: for the block, and for all blocks.
+type Fenced = [Option<Knowledge>; 2];
+
+fn join_fenced(into: &mut Fenced, from: &Fenced) {
+    for (into, from) in into.iter_mut().zip(from) {
+        match (into.as_mut(), from) {
+            (_, None) => {}
+            (None, Some(_)) => into.clone_from(from),
+            (Some(mine), Some(theirs)) => mine.join(theirs),
+        }
+    }
+}
+
 /// The clocks of one block's warps.
 pub(crate) struct Clocks {
     number: u32,
@@ -60,10 +76,10 @@ pub(crate) struct Clocks {
     warps: Vec<Knowledge>,
     /// For each warp, the time since which its lanes have not synchronised.
     lanes: Vec<u32>,
-    /// What each warp knew at its last fence, of the block's scope and of the device's.
-    published: Vec<[Option<Knowledge>; 2]>,
+    /// What each warp may release.
+    published: Vec<Fenced>,
     /// What was brought to each barrier.
-    arrived: [Knowledge; 16],
+    arrived: [(Knowledge, Fenced); 16],
     /// What was released through places in shared or global memory, to this block.
     places: HashMap<u64, Times>,
 }
@@ -78,7 +94,7 @@ impl Clocks {
             warps: vec![Knowledge::default(); warps],
             lanes: vec![0; warps],
             published: vec![[None, None]; warps],
-            arrived: std::array::from_fn(|_| Knowledge::default()),
+            arrived: Default::default(),
             places: HashMap::new(),
         }
     }
@@ -93,7 +109,7 @@ impl Clocks {
         }
         self.lanes.fill(0);
         self.published.fill([None, None]);
-        self.arrived.fill(Knowledge::default());
+        self.arrived = Default::default();
         self.places.clear();
     }
 
@@ -138,16 +154,19 @@ impl Clocks {
 
     /// A warp arrives at a barrier.
     pub(crate) fn arrive(&mut self, warp: usize, barrier: usize) {
-        self.arrived[barrier].join(&self.warps[warp]);
+        let (knows, fenced) = &mut self.arrived[barrier];
+        knows.join(&self.warps[warp]);
+        join_fenced(fenced, &self.published[warp]);
         self.lanes_meet(warp);
     }
 
     /// A barrier is complete: the warps in `waiting` know what all that arrived did and knew.
     pub(crate) fn complete(&mut self, barrier: usize, waiting: u32) {
-        let brought = std::mem::take(&mut self.arrived[barrier]);
+        let (brought, fenced) = std::mem::take(&mut self.arrived[barrier]);
         for (index, warp) in self.warps.iter_mut().enumerate() {
             if waiting >> index & 1 != 0 {
                 warp.join(&brought);
+                join_fenced(&mut self.published[index], &fenced);
             }
         }
     }
@@ -155,10 +174,8 @@ impl Clocks {
     /// A warp executes a fence, of the block's scope or of a wider one.
     pub(crate) fn fence(&mut self, warp: usize, wide: bool) {
         let knows = self.warps[warp].clone();
-        if wide {
-            self.published[warp][1] = Some(knows.clone());
-        }
-        self.published[warp][0] = Some(knows);
+        let fenced = [Some(knows.clone()), wide.then_some(knows)];
+        join_fenced(&mut self.published[warp], &fenced);
         self.tick(warp);
     }
 
@@ -246,6 +263,18 @@ mod tests {
         one.release(0, 7, Some(&mut released));
         two.acquire(0, 7, Some(&released));
         assert!(two.ordered(0, 1, 1, wrote) && !two.ordered(0, 1, 1, later));
+        // What the second warp fences, the first may release after a barrier.
+        let wrote = one.now(1);
+        one.fence(1, true);
+        one.release(0, 8, Some(&mut released));
+        two.acquire(0, 8, Some(&released));
+        assert!(!two.ordered(0, 1, 1, wrote));
+        one.arrive(0, 0);
+        one.arrive(1, 0);
+        one.complete(0, 3);
+        one.release(0, 8, Some(&mut released));
+        two.acquire(0, 8, Some(&released));
+        assert!(two.ordered(0, 1, 1, wrote));
         // And a barrier passes it on.
         two.arrive(0, 3);
         two.arrive(1, 3);

@@ -44,7 +44,7 @@ pub fn remove_stale(crate_dir: &Path, outputs: &[(String, String)]) -> Result<()
 fn stale(crate_dir: &Path, outputs: &[(String, String)]) -> Result<Vec<String>> {
     let expected: BTreeSet<&str> = outputs.iter().map(|(path, _)| path.as_str()).collect();
     let mut found = Vec::new();
-    for target in super::TARGETS {
+    for target in super::TARGETS.into_iter().chain([super::CORPUS]) {
         let folder = crate_dir.join("ptx").join(target);
         if !folder.is_dir() {
             continue;

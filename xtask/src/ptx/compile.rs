@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::toolchain::Nvcc;
-use super::{Built, TARGETS};
+use super::{Built, CORPUS, SHIPPED, TARGETS};
 
 /// The numeric contract (docs/numerics.md): no contraction, denormals kept, correctly rounded division and square root.
 const FLAGS: [&str; 8] = [
@@ -20,9 +20,9 @@ const FLAGS: [&str; 8] = [
     "all-warnings",
 ];
 
-/// The kernels' sources, by name.
-pub fn sources(crate_dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
-    let folder = crate_dir.join("src");
+/// The kernels' sources in a folder, by name.
+pub fn sources(crate_dir: &Path, folder: &str, extensions: &[&str]) -> Result<Vec<PathBuf>> {
+    let folder = crate_dir.join(folder);
     let mut found = Vec::new();
     for entry in std::fs::read_dir(&folder).with_context(|| format!("listing {}", folder.display()))? {
         let path = entry?.path();
@@ -37,22 +37,37 @@ pub fn sources(crate_dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
 /// Compiles every `.cu` for every target.
 pub fn all(nvcc: &Nvcc, crate_dir: &Path) -> Result<Vec<Built>> {
     let mut built = Vec::new();
-    for source in sources(crate_dir, &["cu"])? {
-        let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+    for source in sources(crate_dir, SHIPPED, &["cu"])? {
         for target in TARGETS {
-            let text = one(nvcc, crate_dir, &name, target)?;
-            built.push(Built { module: name.trim_end_matches(".cu").to_owned(), target, text });
+            built.push(one(nvcc, crate_dir, SHIPPED, &source, target)?);
         }
     }
     Ok(built)
 }
 
-/// Compiles `src/<name>` to PTX text. The compiler runs in the source folder and is given a bare file name, so that no path can
+/// Compiles every `.cu` of the corpus: for the oldest target, or the newest where the name ends in `_sm90`.
+pub fn corpus(nvcc: &Nvcc, crate_dir: &Path) -> Result<Vec<Built>> {
+    let sources = sources(crate_dir, CORPUS, &["cu"])?;
+    let target = |source: &Path| {
+        let newest = source.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("_sm90"));
+        TARGETS[usize::from(newest)]
+    };
+    sources.iter().map(|source| one(nvcc, crate_dir, CORPUS, source, target(source))).collect()
+}
+
+/// Compiles `<folder>/<source>` to PTX text. The compiler runs in the source folder and is given a bare file name, so that no path can
 /// reach the text.
-fn one(nvcc: &Nvcc, crate_dir: &Path, name: &str, target: &str) -> Result<String> {
+fn one(
+    nvcc: &Nvcc,
+    crate_dir: &Path,
+    folder: &'static str,
+    source: &Path,
+    target: &'static str,
+) -> Result<Built> {
+    let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let output = std::env::temp_dir().join(format!("bitwalk-ptx-{}-{target}-{name}.ptx", std::process::id()));
     let result = Command::new(&nvcc.path)
-        .current_dir(crate_dir.join("src"))
+        .current_dir(crate_dir.join(folder))
         .args(FLAGS)
         .arg(format!("-arch={target}"))
         .arg(name)
@@ -66,7 +81,7 @@ fn one(nvcc: &Nvcc, crate_dir: &Path, name: &str, target: &str) -> Result<String
     let text =
         std::fs::read_to_string(&output).with_context(|| format!("reading nvcc's output for {name}"))?;
     std::fs::remove_file(&output).ok(); // a leftover in the temporary folder harms nothing
-    Ok(text)
+    Ok(Built { folder, module: name.trim_end_matches(".cu").to_owned(), target, text })
 }
 
 /// Assembles each module with ptxas and prints what each entry uses.

@@ -77,7 +77,8 @@ mod tests {
     use std::path::Path;
 
     fn findings(line: &str) -> Vec<String> {
-        let module = Built { module: "m".into(), target: "compute_90", text: format!("\t{line}\n") };
+        let module =
+            Built { folder: "src", module: "m".into(), target: "compute_90", text: format!("\t{line}\n") };
         lint(&module, Path::new("/home/someone/bitwalk"))
     }
 

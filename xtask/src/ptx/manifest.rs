@@ -6,15 +6,17 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-use super::{Built, compile};
+use super::{Built, CORPUS, SHIPPED, compile};
 
 /// The manifest of `built`, whose sources lie under `crate_dir`.
-pub fn text(crate_dir: &Path, version: &str, built: &[Built]) -> Result<String> {
+pub fn text<'a>(crate_dir: &Path, version: &str, built: impl Iterator<Item = &'a Built>) -> Result<String> {
     let mut lines = format!("# Written by `cargo xtask ptx`; do not edit.\nnvcc {version}\n");
-    for source in compile::sources(crate_dir, &["cu", "cuh"])? {
-        let bytes = std::fs::read(&source).with_context(|| format!("reading {}", source.display()))?;
-        let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        line(&mut lines, &bytes, &format!("src/{name}"));
+    for folder in [SHIPPED, CORPUS] {
+        for source in compile::sources(crate_dir, folder, &["cu", "cuh"])? {
+            let bytes = std::fs::read(&source).with_context(|| format!("reading {}", source.display()))?;
+            let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            line(&mut lines, &bytes, &format!("{folder}/{name}"));
+        }
     }
     for module in built {
         line(&mut lines, module.text.as_bytes(), &module.path());

@@ -38,6 +38,8 @@ pub struct Args {
 
 /// One translation unit built for one target.
 pub struct Built {
+    /// The folder of its source under `kernels-ptx/`: `src`, or `corpus` for what only checkers are tested with.
+    pub folder: &'static str,
     /// The `.cu` file's stem.
     pub module: String,
     /// `compute_80` or `compute_90`.
@@ -49,9 +51,18 @@ pub struct Built {
 impl Built {
     /// The file under `kernels-ptx/` that holds this module, with `/` between its parts.
     pub fn path(&self) -> String {
-        format!("ptx/{}/{}.ptx", self.target, self.module)
+        match self.folder {
+            SHIPPED => format!("ptx/{}/{}.ptx", self.target, self.module),
+            folder => format!("ptx/{folder}/{}.ptx", self.module),
+        }
     }
 }
+
+/// The folder of the kernels that ship.
+pub const SHIPPED: &str = "src";
+
+/// The folder of the kernels that checkers must catch, or must not flag.
+pub const CORPUS: &str = "corpus";
 
 /// The repository's root, as this binary was built in it.
 pub fn repository() -> PathBuf {
@@ -83,6 +94,7 @@ pub fn run(arguments: &Args) -> Result<ExitCode> {
         write(&crate_dir, &header)?;
     }
     let built = compile::all(&nvcc, &crate_dir)?;
+    let corpus = compile::corpus(&nvcc, &crate_dir)?;
     prototypes::compare(&built)?;
     let findings: Vec<String> = built.iter().flat_map(|module| lint::lint(module, &root)).collect();
     if !findings.is_empty() {
@@ -91,16 +103,19 @@ pub fn run(arguments: &Args) -> Result<ExitCode> {
     if arguments.resources {
         compile::print_resources(&nvcc, &built)?;
     }
-    let mut outputs: Vec<(String, String)> = built.iter().map(|m| (m.path(), m.text.clone())).collect();
-    outputs.push(("src/modules.rs".to_owned(), embed::source(&built)));
-    outputs.push(("ptx/manifest.txt".to_owned(), manifest::text(&crate_dir, &nvcc.version, &built)?));
+    let texts = built.iter().chain(&corpus).map(|m| (m.path(), m.text.clone()));
+    let mut outputs: Vec<(String, String)> = texts.collect();
+    outputs.push(("src/modules.rs".to_owned(), embed::source(&built, &corpus)));
+    let manifest = manifest::text(&crate_dir, &nvcc.version, built.iter().chain(&corpus))?;
+    outputs.push(("ptx/manifest.txt".to_owned(), manifest));
     if arguments.check {
         check::compare(&crate_dir, &outputs)?;
         println!("ptx --check: {} files, byte for byte", outputs.len());
     } else {
         check::remove_stale(&crate_dir, &outputs)?;
         write(&crate_dir, &outputs)?;
-        println!("ptx: {} modules for {} targets", built.len() / TARGETS.len(), TARGETS.len());
+        let (modules, targets) = (built.len() / TARGETS.len(), TARGETS.len());
+        println!("ptx: {modules} modules for {targets} targets, {} of the corpus", corpus.len());
     }
     Ok(ExitCode::SUCCESS)
 }
