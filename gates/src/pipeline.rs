@@ -1,34 +1,56 @@
 //! A model split over devices, for gates.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use bitwalk::decode::Session;
-use bitwalk::device::{Device, DeviceSpec};
+use bitwalk::device::{Device, DeviceSpec, links};
 use bitwalk::engine::Engine;
 use bitwalk::models::{Checkpoint, HybridModel, split_by_bytes};
 use bitwalk::options::EngineOptions;
-use ptx_sim::system::{System, SystemConfig};
+use ptx_sim::system::{Schedule, System, SystemConfig};
 
 use crate::context::GateContext;
 
-/// Devices of one machine, opened once.
+/// Devices of one machine, opened once. What they send to each other was checked: a corrupt link is an error that names it.
+///
+/// Simulated devices of several run their streams as late as what waits for them allows, so that a wait which is missing
+/// between two stages shows in the result.
 ///
 /// # Errors
-/// A device that is not there.
+/// A device that is not there, a link that delivers other bytes than were sent.
 pub fn open_devices(cx: &GateContext, ordinals: &[u32]) -> Result<Vec<Device>> {
     let simulated = match cx.device {
         DeviceSpec::Sim(_) => true,
         DeviceSpec::Cuda(_) => false,
         DeviceSpec::Auto => cx.open_cuda()?.is_err(),
     };
-    if simulated {
+    let devices: Vec<Device> = if simulated {
         let most = ordinals.iter().max().map_or(1, |most| most + 1);
         let system = System::new(SystemConfig { devices: most.max(1), ..SystemConfig::default() });
-        return ordinals.iter().map(|&ordinal| Ok(Device::open_in(&system, ordinal)?)).collect();
+        if ordinals.len() > 1 {
+            system.set_schedule(Schedule::Deferred);
+        }
+        ordinals.iter().map(|&ordinal| Device::open_in(&system, ordinal)).collect::<Result<_, _>>()?
+    } else {
+        let open = |&ordinal: &u32| Device::open(DeviceSpec::Cuda(ordinal));
+        ordinals.iter().map(open).collect::<Result<_, _>>()?
+    };
+    check_links(&devices)?;
+    Ok(devices)
+}
+
+/// Checks the links among devices, once a process: opening the same ones again does not change what is between them.
+fn check_links(devices: &[Device]) -> Result<()> {
+    static CHECKED: Mutex<Vec<Vec<String>>> = Mutex::new(Vec::new());
+    let names: Vec<String> = devices.iter().map(ToString::to_string).collect();
+    let mut checked = CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if names.len() > 1 && !checked.contains(&names) {
+        links::check(devices)?;
+        checked.push(names);
     }
-    ordinals.iter().map(|&ordinal| Ok(Device::open(DeviceSpec::Cuda(ordinal))?)).collect()
+    Ok(())
 }
 
 /// A model's stages on their devices.
