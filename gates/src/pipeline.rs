@@ -27,18 +27,26 @@ pub fn open_devices(cx: &GateContext, ordinals: &[u32]) -> Result<Vec<Device>> {
         DeviceSpec::Auto => cx.open_cuda()?.is_err(),
     };
     let devices: Vec<Device> = if simulated {
-        let most = ordinals.iter().max().map_or(1, |most| most + 1);
-        let system = System::new(SystemConfig { devices: most.max(1), ..SystemConfig::default() });
-        if ordinals.len() > 1 {
-            system.set_schedule(Schedule::Deferred);
-        }
-        ordinals.iter().map(|&ordinal| Device::open_in(&system, ordinal)).collect::<Result<_, _>>()?
+        open_simulated(ordinals, SystemConfig::default())?
     } else {
         let open = |&ordinal: &u32| Device::open(DeviceSpec::Cuda(ordinal));
         ordinals.iter().map(open).collect::<Result<_, _>>()?
     };
     check_links(&devices)?;
     Ok(devices)
+}
+
+/// Devices of a simulated machine of its own, of this configuration but with as many devices as it takes.
+///
+/// # Errors
+/// None that this configuration can give.
+pub fn open_simulated(ordinals: &[u32], config: SystemConfig) -> Result<Vec<Device>> {
+    let most = ordinals.iter().max().map_or(1, |most| most + 1);
+    let system = System::new(SystemConfig { devices: most.max(1), ..config });
+    if ordinals.len() > 1 {
+        system.set_schedule(Schedule::Deferred);
+    }
+    Ok(ordinals.iter().map(|&ordinal| Device::open_in(&system, ordinal)).collect::<Result<_, _>>()?)
 }
 
 /// Checks the links among devices, once a process: opening the same ones again does not change what is between them.

@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 use bitwalk::decode::{GraphDecodeState, Session};
+use bitwalk::device::Device;
 use bitwalk::options::{Activations, EngineOptions, KvType};
+use ptx_sim::system::SystemConfig;
 
 use crate::context::GateContext;
 use crate::gate::{Gate, Tooth};
 use crate::glm5;
 use crate::outcome::Report;
-use crate::pipeline::{Pipeline, open_devices};
+use crate::pipeline::{Pipeline, open_devices, open_simulated};
 use crate::runs::{Recording, compare};
 
 /// Tokens of the prompts of the two sessions.
@@ -40,6 +42,7 @@ impl Gate for PipelineGate {
             must_say: "length mismatch",
             bite: |cx, report| bite(cx, report, |run| run.recordings[1].truncate(STEPS - 1)),
         },
+        Tooth { fault: "stages that do not wait for each other", must_say: "differ", bite: no_waits },
     ];
 
     fn run(cx: &GateContext, report: &mut Report) -> Result<()> {
@@ -144,5 +147,17 @@ fn bite(cx: &GateContext, report: &mut Report, plant: fn(&mut Run)) -> Result<()
     let mut found = run(cx, &subject, false)?;
     plant(&mut found);
     same(report, &reference, &found, "the faulty run");
+    Ok(())
+}
+
+/// Two stages on a machine whose streams do not wait for another device's events.
+fn no_waits(cx: &GateContext, report: &mut Report) -> Result<()> {
+    let options = EngineOptions::default();
+    let load =
+        |devices: &[Device]| Pipeline::load(cx, devices, devices.len() as u32, &options, &cx.fixture()?);
+    let machine = SystemConfig { lost_waits: true, ..SystemConfig::default() };
+    let reference = run(cx, &load(&open_simulated(&[0], SystemConfig::default())?)?, false)?;
+    let found = run(cx, &load(&open_simulated(&[0, 1], machine)?)?, false)?;
+    same(report, &reference, &found, "the stages that do not wait");
     Ok(())
 }

@@ -145,6 +145,8 @@ pub struct SystemConfig {
     pub peer_access: bool,
     /// A connection between two devices that damages what is copied over it, for showing that this is noticed.
     pub bad_link: Option<BadLink>,
+    /// Streams do not wait for events of other devices' streams, for showing that a missing wait is noticed.
+    pub lost_waits: bool,
 }
 
 /// A connection that damages data: in each copy from one device to another that is long enough, one byte arrives changed.
@@ -163,7 +165,7 @@ pub struct BadLink {
 impl Default for SystemConfig {
     /// 16 devices of 64 GiB, all connected, by sound links.
     fn default() -> Self {
-        Self { devices: 16, memory: 64 << 30, peer_access: true, bad_link: None }
+        Self { devices: 16, memory: 64 << 30, peer_access: true, bad_link: None, lost_waits: false }
     }
 }
 

@@ -25,6 +25,11 @@ pub(super) struct Point {
 }
 
 impl Point {
+    /// The device of the stream.
+    pub(super) fn device(&self) -> u32 {
+        self.queue.device
+    }
+
     /// Has the work before the place done.
     pub(super) fn reach(&self, system: &System) -> Result<()> {
         self.queue.run_to(system, self.count)

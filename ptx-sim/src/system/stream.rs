@@ -206,6 +206,11 @@ impl Stream {
         let recording = event.recording();
         match (&*recording, part.as_mut()) {
             (Recording::Never, _) => Ok(()),
+            (Recording::At { after, .. }, None)
+                if self.system.config().lost_waits && after.device() != self.device() =>
+            {
+                Ok(())
+            }
             (Recording::At { after, .. }, None) => {
                 if self.deferred() {
                     self.state.queue.push(Work::Wait(after.clone()));

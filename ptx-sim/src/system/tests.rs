@@ -232,6 +232,15 @@ fn deferred_work_happens_when_it_is_waited_for_and_no_earlier() {
 }
 
 #[test]
+fn a_machine_can_lose_waits_between_devices() {
+    let config = SystemConfig { devices: 2, memory: 1 << 20, lost_waits: true, ..SystemConfig::default() };
+    let system = System::new(config);
+    system.enable_peer_access(1, 0).unwrap();
+    system.set_schedule(Schedule::Deferred);
+    assert_eq!(filled_and_copied(&system, true).0, [0; 8]);
+}
+
+#[test]
 fn deferred_streams_of_two_devices_take_turns() {
     let system = machine();
     system.set_schedule(Schedule::Deferred);
