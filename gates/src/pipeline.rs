@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use bitwalk::decode::Session;
-use bitwalk::device::{Device, DeviceSpec, links};
+use bitwalk::device::{Device, DeviceList, DeviceSpec, links};
 use bitwalk::engine::Engine;
 use bitwalk::models::{Checkpoint, HybridModel, split_by_bytes};
 use bitwalk::options::EngineOptions;
@@ -13,24 +13,38 @@ use ptx_sim::system::{Schedule, System, SystemConfig};
 
 use crate::context::GateContext;
 
-/// Devices of one machine, opened once. What they send to each other was checked: a corrupt link is an error that names it.
+/// Devices of one machine with these ordinals, of the kind that the context asks for: see [`open_list`].
+///
+/// # Errors
+/// Those of [`open_list`].
+pub fn open_devices(cx: &GateContext, ordinals: &[u32]) -> Result<Vec<Device>> {
+    open_list(cx, &DeviceList::Auto(ordinals.to_vec()))
+}
+
+/// Devices of one machine, opened once; ordinals alone are of the kind that the context asks for. What the devices send to
+/// each other was checked: a corrupt link is an error that names it.
 ///
 /// Simulated devices of several run their streams as late as what waits for them allows, so that a wait which is missing
 /// between two stages shows in the result.
 ///
 /// # Errors
 /// A device that is not there, a link that delivers other bytes than were sent.
-pub fn open_devices(cx: &GateContext, ordinals: &[u32]) -> Result<Vec<Device>> {
-    let simulated = match cx.device {
-        DeviceSpec::Sim(_) => true,
-        DeviceSpec::Cuda(_) => false,
-        DeviceSpec::Auto => cx.open_cuda()?.is_err(),
-    };
-    let devices: Vec<Device> = if simulated {
-        open_simulated(ordinals, SystemConfig::default())?
-    } else {
-        let open = |&ordinal: &u32| Device::open(DeviceSpec::Cuda(ordinal));
-        ordinals.iter().map(open).collect::<Result<_, _>>()?
+pub fn open_list(cx: &GateContext, list: &DeviceList) -> Result<Vec<Device>> {
+    let cuda = |ordinals: &[u32]| DeviceList::Cuda(ordinals.to_vec()).open();
+    let devices = match (list, cx.device) {
+        (DeviceList::Sim(count), _) => {
+            open_simulated(&(0..*count).collect::<Vec<_>>(), SystemConfig::default())?
+        }
+        (DeviceList::Cuda(ordinals), _) | (DeviceList::Auto(ordinals), DeviceSpec::Cuda(_)) => {
+            cuda(ordinals)?
+        }
+        (DeviceList::Auto(ordinals), DeviceSpec::Sim(_)) => {
+            open_simulated(ordinals, SystemConfig::default())?
+        }
+        (DeviceList::Auto(ordinals), DeviceSpec::Auto) => match cx.open_cuda()? {
+            Ok(_) => cuda(ordinals)?,
+            Err(_) => open_simulated(ordinals, SystemConfig::default())?,
+        },
     };
     check_links(&devices)?;
     Ok(devices)

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use bitwalk::device::DeviceList;
 use bitwalk::options::{Activations, KvType};
 use clap::Parser;
 
 use crate::cli::Usage;
 
 /// How the gate's arguments are written.
-pub const USAGE: &str = "[--artifact FOLDER] [--steps N] [--reps N] [--prompt-len N] [--devices 0,1] [--stages N] [--act exact|i16] [--kv f32|f16] [--trace]";
+pub const USAGE: &str = "[--artifact FOLDER] [--steps N] [--reps N] [--prompt-len N] [--devices 0,1|sim:N] [--stages N] [--act exact|i16] [--kv f32|f16] [--trace]";
 
 /// What to run.
 #[derive(Debug, Clone, Parser)]
@@ -27,9 +28,9 @@ pub struct Arguments {
     /// Tokens of the prompt
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt_len: u32,
-    /// The devices' ordinals, a stage each in turn
-    #[arg(long, value_delimiter = ',', default_value = "0")]
-    pub devices: Vec<u32>,
+    /// The devices, a stage each in turn: ordinals, `cuda:0,1`, or `sim:2` for two simulated ones
+    #[arg(long, default_value = "0")]
+    pub devices: DeviceList,
     /// Stages; one a device without it
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub stages: Option<u32>,
@@ -70,17 +71,27 @@ mod tests {
     fn defaults_are_those_documented() {
         let arguments = parse("").unwrap();
         assert_eq!((arguments.steps, arguments.reps, arguments.prompt_len), (64, 5, 64));
-        assert_eq!((&arguments.devices[..], arguments.stages, arguments.trace), (&[0][..], None, false));
+        assert_eq!(arguments.devices, DeviceList::Auto(vec![0]));
+        assert_eq!((arguments.stages, arguments.trace), (None, false));
     }
 
     #[test]
     fn words_that_do_not_parse_are_wrong_usage() {
-        for words in
-            ["--steps 3", "--steps x", "--stages 0", "--devices 0,x", "--act f64", "--what", "--reps"]
-        {
+        for words in [
+            "--steps 3",
+            "--steps x",
+            "--stages 0",
+            "--devices 0,x",
+            "--devices sim:0",
+            "--act f64",
+            "--what",
+            "--reps",
+        ] {
             let error = parse(words).unwrap_err();
             assert!(error.is::<Usage>(), "{words}: {error}");
         }
-        assert_eq!(parse("--devices 0,1 --stages 2 --act exact,i16").unwrap().devices, [0, 1]);
+        let two = parse("--devices 0,1 --stages 2 --act exact,i16").unwrap();
+        assert_eq!(two.devices, DeviceList::Auto(vec![0, 1]));
+        assert_eq!(parse("--devices sim:3").unwrap().devices, DeviceList::Sim(3));
     }
 }

@@ -18,7 +18,7 @@ use super::{Arguments, prompt, reseat_step};
 use crate::context::GateContext;
 use crate::graph_decode::reseat;
 use crate::outcome::Report;
-use crate::pipeline::{Pipeline, open_devices};
+use crate::pipeline::{Pipeline, open_list};
 use crate::runs::Recording;
 
 /// What is planted, if anything.
@@ -199,7 +199,7 @@ fn reseat_state(session: &Session) -> Result<(u32, u64, u64)> {
 
 /// The graph arm's model with a fault in it, where the fault is in the model or its kernels.
 pub fn load_faulty(cx: &GateContext, folder: &Path, arguments: &Arguments, fault: Fault) -> Result<Pipeline> {
-    let devices = open_devices(cx, &arguments.devices)?;
+    let devices = open_list(cx, &arguments.devices)?;
     let options = EngineOptions { kv: arguments.kv, ..EngineOptions::default() };
     let subject = Pipeline::load(cx, &devices, 1, &options, folder)?;
     match fault {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 pub use arguments::Arguments;
 use bitwalk::decode::{CaptureMode, GraphFault, GraphOptions, SeatPolicy};
+use bitwalk::device::DeviceList;
 use bitwalk::ledger::Ledger;
 use bitwalk::options::{Activations, EngineOptions, ExpertArm};
 
@@ -17,7 +18,7 @@ use crate::context::GateContext;
 use crate::gate::{Gate, Tooth};
 use crate::glm5;
 use crate::outcome::Report;
-use crate::pipeline::{Pipeline, open_devices};
+use crate::pipeline::{Pipeline, open_list};
 use crate::runs::compare;
 use arms::{ArmRun, Fault};
 
@@ -80,7 +81,7 @@ impl Gate for Glm5Graph {
                     steps: if cx.quick { 6 } else { 16 },
                     reps: 1,
                     prompt_len: 30,
-                    devices: if stages == 1 { vec![0] } else { vec![0, 1] },
+                    devices: DeviceList::Auto((0..stages).collect()),
                     act: match glm5::has_integer_weights(checkpoint) {
                         true => Activations::ALL.to_vec(),
                         false => vec![Activations::Exact],
@@ -124,7 +125,7 @@ struct Case {
 
 impl Case {
     fn load(&self, cx: &GateContext, experts: ExpertArm) -> Result<Pipeline> {
-        let devices = open_devices(cx, &self.arguments.devices)?;
+        let devices = open_list(cx, &self.arguments.devices)?;
         let stages = self.arguments.stages.unwrap_or(devices.len() as u32);
         let options = EngineOptions {
             activations: self.activations,
@@ -163,7 +164,7 @@ impl Case {
         let a = &self.arguments;
         let config = graph.stages[0].1.config();
         report.note(format!(
-            "{}: {} steps, {} repetitions, prompt {}, devices {:?}, {} stages",
+            "{}: {} steps, {} repetitions, prompt {}, devices {}, {} stages",
             graph.label(),
             a.steps,
             a.reps,
