@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use bitwalk::decode::Session;
-use bitwalk::device::{Device, DeviceList, DeviceSpec, links};
+use bitwalk::device::{Device, DeviceError, DeviceList, DeviceSpec, links};
 use bitwalk::engine::Engine;
 use bitwalk::models::{Checkpoint, HybridModel, split_by_bytes};
 use bitwalk::options::EngineOptions;
@@ -19,6 +19,21 @@ use crate::context::GateContext;
 /// Those of [`open_list`].
 pub fn open_devices(cx: &GateContext, ordinals: &[u32]) -> Result<Vec<Device>> {
     open_list(cx, &DeviceList::Auto(ordinals.to_vec()))
+}
+
+/// The first `count` devices of one machine, or as many as it has.
+///
+/// # Errors
+/// Those of [`open_list`].
+pub fn open_up_to(cx: &GateContext, count: u32) -> Result<Vec<Device>> {
+    for count in (2..=count).rev() {
+        let devices = open_devices(cx, &(0..count).collect::<Vec<_>>());
+        match &devices {
+            Err(error) if matches!(error.downcast_ref(), Some(DeviceError::BadOrdinal { .. })) => {}
+            _ => return devices,
+        }
+    }
+    open_devices(cx, &[0])
 }
 
 /// Devices of one machine, opened once; ordinals alone are of the kind that the context asks for. What the devices send to

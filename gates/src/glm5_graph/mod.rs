@@ -18,7 +18,7 @@ use crate::context::GateContext;
 use crate::gate::{Gate, Tooth};
 use crate::glm5;
 use crate::outcome::Report;
-use crate::pipeline::{Pipeline, open_list};
+use crate::pipeline::{Pipeline, open_list, open_up_to};
 use crate::runs::compare;
 use arms::{ArmRun, Fault};
 
@@ -75,13 +75,16 @@ impl Gate for Glm5Graph {
         let defaults = Arguments::parse_words(&[])?;
         for checkpoint in &glm5::CHECKPOINTS[..2] {
             for stages in [1, 2] {
+                // Where there is one device, two stages share it.
+                let devices = open_up_to(cx, stages)?.len() as u32;
                 let arguments = Arguments {
                     artifact: Some(glm5::checkpoint(checkpoint)?),
                     // Past a boundary of pools and of the selection either way; the binary runs more.
                     steps: if cx.quick { 6 } else { 16 },
                     reps: 1,
                     prompt_len: 30,
-                    devices: DeviceList::Auto((0..stages).collect()),
+                    devices: DeviceList::Auto((0..devices).collect()),
+                    stages: Some(stages),
                     act: match glm5::has_integer_weights(checkpoint) {
                         true => Activations::ALL.to_vec(),
                         false => vec![Activations::Exact],
