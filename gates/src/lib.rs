@@ -28,6 +28,7 @@ mod ptx_fault;
 mod reference;
 pub mod runs;
 mod sampling;
+mod text;
 
 pub use context::{FIXTURE, GateContext, find_file, model_file};
 pub use gate::{Bite, Entry, Gate, Tooth};
@@ -50,5 +51,6 @@ pub static GATES: &[Entry] = &[
     Entry::of::<glm5_graph::Glm5Graph>(),
     Entry::of::<pp::PipelineGate>(),
     Entry::of::<hygiene::Hygiene>(),
+    Entry::of::<text::TextGate>(),
     Entry::of::<parity::Parity>(),
 ];

@@ -98,7 +98,7 @@ struct Case {
 }
 
 /// The golden data whose `file` is the model's name.
-fn golden_of(model: &str) -> Result<PathBuf> {
+pub(crate) fn golden_of(model: &str) -> Result<PathBuf> {
     #[derive(Deserialize)]
     struct Head {
         file: String,
@@ -118,13 +118,14 @@ fn golden_of(model: &str) -> Result<PathBuf> {
     Err(Usage(format!("no golden data for {model}: name its file as the second argument")).into())
 }
 
-fn read(path: &Path) -> Result<Golden> {
+/// Reads golden data, or what of it is asked for.
+pub(crate) fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
     let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
     serde_json::from_reader(BufReader::new(file)).with_context(|| format!("reading {}", path.display()))
 }
 
 fn bite(cx: &GateContext, report: &mut Report, plant: fn(&mut Golden)) -> Result<()> {
-    let mut golden = read(&golden_of(FIXTURE)?)?;
+    let mut golden: Golden = read(&golden_of(FIXTURE)?)?;
     // As little as shows the fault.
     golden.cases.truncate(1);
     for case in &mut golden.cases {
@@ -136,7 +137,7 @@ fn bite(cx: &GateContext, report: &mut Report, plant: fn(&mut Golden)) -> Result
 }
 
 fn run_both(cx: &GateContext, report: &mut Report, model: &Path, file: &Path) -> Result<()> {
-    let mut golden = read(file)?;
+    let mut golden: Golden = read(file)?;
     if cx.quick {
         golden.cases.truncate(2);
     }

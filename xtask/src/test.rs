@@ -39,7 +39,7 @@ const fn network(name: &'static str, command: &'static [&'static str]) -> Step {
 const SMOLLM2: &str = "smollm2";
 
 /// Cheapest first, so that the commonest mistakes show soonest.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 12] = [
     step("formatting", &["fmt", "--all", "--check"]),
     step("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     step("unit, UI and documentation tests", &["test", "--workspace", "--no-fail-fast"]),
@@ -49,6 +49,11 @@ const STEPS: [Step; 10] = [
     step("teeth", &["xtask", "gate", "--teeth", "--device", "sim"]),
     network("a real model", &["xtask", "model", SMOLLM2]),
     network("reference data", &["xtask", "gate", "reference", "--device", "sim", "--", SMOLLM2]),
+    network("text of a real model", &["xtask", "gate", "text", "--device", "sim", "--", SMOLLM2]),
+    network(
+        "screens of the README",
+        &["test", "--package", "bitwalk", "--test", "readme", "--", "--include-ignored"],
+    ),
     network(
         "graph decode of a real model",
         &["xtask", "gate", "graph-decode", "--device", "sim", "--", SMOLLM2, "64", "256"],

@@ -158,13 +158,15 @@ pub fn bar(length: u64, message: &'static str) -> ProgressBar {
     bar
 }
 
-/// `models/` beside the working directory or one of its parents, or beside the program.
+/// `models/` in the working directory or one of its parents, or beside the program.
 pub fn default_model() -> Result<PathBuf> {
     let here = std::env::current_dir().context("the working directory")?;
     let program = std::env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
-    let found = here.ancestors().chain(beside).map(|folder| folder.join("models").join(DEFAULT_MODEL));
-    found.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+    // Relative where it can be: the path is shown.
+    let folders = [Path::new("")].into_iter().chain(here.ancestors().skip(1)).chain(beside);
+    let found = folders.map(|folder| folder.join("models").join(DEFAULT_MODEL)).find(|path| path.is_file());
+    found.ok_or_else(|| {
         usage(format!(
             "no --model was given, and there is no models/{DEFAULT_MODEL} here: \
              `cargo xtask model smollm2` fetches it (100 MB)"
