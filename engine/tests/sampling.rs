@@ -5,6 +5,7 @@ use std::error::Error;
 use bitwalk::decode::{Sampling, SamplingOptions};
 use bitwalk::device::{Buffer, Device, DeviceSpec};
 use bitwalk::engine::Engine;
+use bitwalk::kernels::sample::{argmax_advance, argmax_partial, argmax_parts};
 use bitwalk::kernels::sampling::host::BINS;
 use bitwalk::kernels::sampling::{
     sample_adjust, sample_draw, sample_gather, sample_histogram, sampling_parts,
@@ -171,6 +172,20 @@ fn the_likeliest_alone_is_greedy_ties_and_all() -> Outcome {
     for i in [1999, 700, 1201] {
         tied[i] = 3.5;
     }
+    // What greedy decoding's own kernels take, of ties within a part and across parts.
+    let (vocab, parts) = (tied.len() as u32, argmax_parts(tied.len() as u32));
+    let engine = Engine::new(Device::open(DeviceSpec::Sim(0))?, EngineOptions::default())?;
+    let device = engine.device();
+    let row = Buffer::from_slice(device, &tied, "logits")?;
+    let (value, index) = (engine.uninit(parts as usize, "value")?, engine.uninit(parts as usize, "index")?);
+    let tokens = Buffer::from_slice(device, &[0, 0], "tokens")?;
+    let position = Buffer::from_slice(device, &[0], "position")?;
+    let mut b = PlanBuilder::new(&engine, &Arena::new(device), "greedy");
+    b.push("argmax", argmax_partial(&row, &value, &index, vocab))?;
+    b.push("next token", argmax_advance(&value, &index, &tokens, &position, parts))?;
+    b.finish().run(engine.stream())?;
+    engine.synchronize()?;
+    assert_eq!(tokens.to_vec()?, [0, 700]);
     for temperature in [0.01, 1.0, 50.0] {
         let sampling =
             Sampling::new(SamplingOptions { temperature, top_k: Some(1), ..SamplingOptions::default() })?;
