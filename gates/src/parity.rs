@@ -7,8 +7,10 @@ use bitwalk::decode::GraphDecodeState;
 use bitwalk::device::Device;
 use bitwalk::options::{Activations, EngineOptions, KvType};
 
-use crate::context::{GateContext, checks_for, simulated, targets};
+use crate::cli::Usage;
+use crate::context::{GateContext, checks_for, model_file, simulated, targets};
 use crate::gate::{Gate, Tooth};
+use crate::glm5;
 use crate::outcome::{Need, Report};
 use crate::runs::{Recording, Subject, compare, eager, prompt, replayed};
 
@@ -23,6 +25,7 @@ pub struct Parity;
 impl Gate for Parity {
     const NAME: &'static str = "parity";
     const PROVES: &'static str = "the simulated device computes the bits that the GPU computes";
+    const ARGUMENTS: &'static str = "MODEL [PROMPT TOKENS]   one model: a file, a folder, or synthetic:NAME";
     const TEETH: &'static [Tooth] = &[
         Tooth {
             fault: "one flipped bit in one logit of one device",
@@ -44,6 +47,9 @@ impl Gate for Parity {
                 return Ok(());
             }
         };
+        if !cx.args.is_empty() {
+            return one_model(cx, report, &cuda);
+        }
         for arch in targets(&cuda) {
             for &activations in Activations::ALL {
                 let options =
@@ -54,9 +60,53 @@ impl Gate for Parity {
                 if let Some(model) = &cx.model {
                     on_both(cx, report, &cuda, model, &options(KvType::F16))?;
                 }
+                for name in &glm5::CHECKPOINTS[..2] {
+                    // As many steps as the golden data has.
+                    let run = Run { tokens: 97, ..Run::default() };
+                    run.on_both(cx, report, &cuda, &glm5::checkpoint(name)?, &options(KvType::F32))?;
+                }
             }
         }
         Ok(())
+    }
+}
+
+/// `MODEL [PROMPT TOKENS]`: one model, both programs, the newest PTX target.
+fn one_model(cx: &GateContext, report: &mut Report, cuda: &Device) -> Result<()> {
+    let number = |word: &String| -> Result<usize> {
+        word.parse()
+            .ok()
+            .filter(|&n| n > 0)
+            .ok_or_else(|| Usage(format!("{word}: a number is wanted")).into())
+    };
+    let (model, run) = match &cx.args[..] {
+        [model] => (model, Run::default()),
+        [model, prompt, tokens] => (model, Run { prompt: number(prompt)?, tokens: number(tokens)? }),
+        _ => return Err(Usage("MODEL, or MODEL PROMPT TOKENS".to_owned()).into()),
+    };
+    let path = match model.strip_prefix("synthetic:") {
+        Some(_) => Path::new(model).to_path_buf(),
+        None => model_file(model).or_else(|error| {
+            if Path::new(model).is_dir() { Ok(Path::new(model).to_path_buf()) } else { Err(error) }
+        })?,
+    };
+    for &activations in Activations::ALL {
+        let options = EngineOptions { activations, ..EngineOptions::default() };
+        run.on_both(cx, report, cuda, &path, &options)?;
+    }
+    Ok(())
+}
+
+/// Lengths of a run.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    prompt: usize,
+    tokens: usize,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Run { prompt: PROMPT, tokens: TOKENS }
     }
 }
 
@@ -67,23 +117,32 @@ fn on_both(
     model: &Path,
     options: &EngineOptions,
 ) -> Result<()> {
-    let subject = Subject::load(cx, cuda.clone(), options.clone(), model)?;
-    let prompt = prompt(PROMPT, subject.vocab());
-    let bar = cx.bar(PROMPT + TOKENS, "CUDA, replayed");
-    // Replayed there and eager here: the two ways are compared as well.
-    let there = replayed(
-        &mut subject.session(PROMPT + TOKENS)?,
-        &mut GraphDecodeState::new(),
-        &prompt,
-        TOKENS,
-        &bar,
-    )?;
-    bar.finish_and_clear();
-    let here = simulate(cx, model, options, &prompt, TOKENS)?;
-    let label = subject.label();
-    report.note(format!("{label}: prompt {PROMPT}, {} steps, against the simulated device", TOKENS - 1));
-    judge(report, &label, &there, &here);
-    Ok(())
+    Run::default().on_both(cx, report, cuda, model, options)
+}
+
+impl Run {
+    fn on_both(
+        self,
+        cx: &GateContext,
+        report: &mut Report,
+        cuda: &Device,
+        model: &Path,
+        options: &EngineOptions,
+    ) -> Result<()> {
+        let Run { prompt: length, tokens } = self;
+        let subject = Subject::load(cx, cuda.clone(), options.clone(), model)?;
+        let ids = prompt(length, subject.vocab());
+        let bar = cx.bar(length + tokens, "CUDA, replayed");
+        // Replayed there and eager here: the two ways are compared as well.
+        let mut session = subject.session(length + tokens)?;
+        let there = replayed(&mut session, &mut GraphDecodeState::new(), &ids, tokens, &bar)?;
+        bar.finish_and_clear();
+        let here = simulate(cx, model, options, &ids, tokens)?;
+        let label = subject.label();
+        report.note(format!("{label}: prompt {length}, {} steps, against the simulated device", tokens - 1));
+        judge(report, &label, &there, &here);
+        Ok(())
+    }
 }
 
 /// An eager run on a simulated device of its own, on all of the CPU's threads.

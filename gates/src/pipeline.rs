@@ -145,6 +145,17 @@ impl Pipeline {
         Ok(Session::pipeline(&self.stages, u32::try_from(capacity)?)?)
     }
 
+    /// The same weights under other options: engines of their own over the models as they are loaded.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn with_options(&self, options: &EngineOptions) -> Result<Pipeline> {
+        let stages = self.stages.iter().map(|(engine, model)| {
+            Ok((Arc::new(Engine::new(engine.device().clone(), options.clone())?), model.clone()))
+        });
+        Ok(Pipeline { stages: stages.collect::<Result<_>>()?, name: self.name.clone() })
+    }
+
     /// The same name, with one stage in place of all.
     pub fn with_stage(&self, engine: Arc<Engine>, model: Arc<HybridModel>) -> Pipeline {
         Pipeline { stages: vec![(engine, model)], name: self.name.clone() }

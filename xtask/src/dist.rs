@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 const FOLDERS: [(&str, &str); 2] = [("gates/fixtures", "fixtures"), ("gates/scripts", "scripts")];
 
 /// Executables that travel.
-const BINARIES: [&str; 3] = ["bitwalk", "xtask", "graph-decode-gate"];
+const BINARIES: [&str; 4] = ["bitwalk", "xtask", "graph-decode-gate", "glm5-decode-graph-gate"];
 
 /// The most that the folder may weigh: what a host is sent in one go.
 const LIMIT: u64 = 64 << 20;

@@ -127,20 +127,25 @@ struct Case {
 }
 
 impl Case {
-    fn load(&self, cx: &GateContext, experts: ExpertArm) -> Result<Pipeline> {
-        let devices = open_list(cx, &self.arguments.devices)?;
-        let stages = self.arguments.stages.unwrap_or(devices.len() as u32);
-        let options = EngineOptions {
+    fn options(&self, experts: ExpertArm) -> EngineOptions {
+        EngineOptions {
             activations: self.activations,
             kv: self.arguments.kv,
             experts,
             ..EngineOptions::default()
-        };
-        Pipeline::load(cx, &devices, stages, &options, &self.folder)
+        }
+    }
+
+    fn load(&self, cx: &GateContext, experts: ExpertArm) -> Result<Pipeline> {
+        let devices = open_list(cx, &self.arguments.devices)?;
+        let stages = self.arguments.stages.unwrap_or(devices.len() as u32);
+        Pipeline::load(cx, &devices, stages, &self.options(experts), &self.folder)
     }
 
     fn run(&self, cx: &GateContext, report: &mut Report) -> Result<()> {
-        let (eager, graph) = (self.load(cx, ExpertArm::HostOracle)?, self.load(cx, ExpertArm::Device)?);
+        let graph = self.load(cx, ExpertArm::Device)?;
+        // One copy of the weights serves both arms: they may fill the devices.
+        let eager = graph.with_options(&self.options(ExpertArm::HostOracle))?;
         self.header(report, &graph);
         let reference = arms::eager(cx, &eager, &self.arguments, None)?;
         self.describe(report, "arm A (eager, host-oracle experts)", &reference);
@@ -183,6 +188,12 @@ impl Case {
                 format!("{}..{} on {} ({})", range.first, range.end, engine.device(), engine.name())
             })
             .collect();
+        let used: Vec<String> = graph
+            .stages
+            .iter()
+            .map(|(engine, model)| format!("{} of {} in use", model.bytes(), engine.device().bytes_in_use()))
+            .collect();
+        report.note(format!("bytes of weights: {}", used.join("; ")));
         report.note(format!(
             "{} layers ({}), width {}, {} streams",
             graph.layers(),
