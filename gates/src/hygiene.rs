@@ -189,8 +189,8 @@ fn requests(
     Ok(())
 }
 
-/// Scratch comes in powers of two of the number of tokens: the first ten requests take each.
-const FIRST_LENGTHS: [usize; 10] = [1, 2, 3, 5, 9, 17, 33, 64, 40, 50];
+/// Walks take a power of two of tokens, or a chunk of 64: the first ten requests take each.
+const FIRST_LENGTHS: [usize; 10] = [1, 2, 3, 5, 9, 17, 33, 64, 40, 63];
 
 /// Decode steps and prompts of several tokens in turns.
 fn alternating(cx: &GateContext, report: &mut Report, model: &Pipeline) -> Result<()> {

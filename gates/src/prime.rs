@@ -117,14 +117,14 @@ fn run(cx: &GateContext, subject: &Subject, chunk: u32) -> Result<Run> {
     let (mut recording, mut ledger) = (Recording::new(subject.vocab()), Ledger::new());
     Ledger::arm(engine.stream(), session.cache())?;
     // The ledger is drained a chunk at a time: every token of one has its own slots.
-    let mut undrained = 0;
+    let (mut drained, mut end) = (0, session.next_chunk(PROMPT));
     session.prime_with(&ids, true, |session, done| {
         let logits = session.logits()?;
         recording.push(bitwalk::decode::argmax(&logits), &logits);
-        undrained += 1;
-        if undrained == chunk.get() || done == PROMPT {
-            ledger.drain(engine.stream(), session.cache(), ordinal, undrained)?;
-            undrained = 0;
+        if done == end {
+            ledger.drain(engine.stream(), session.cache(), ordinal, (done - drained) as u32)?;
+            drained = done;
+            end = done + session.next_chunk(PROMPT - done);
         }
         bar.set_position(done as u64);
         Ok(())

@@ -160,6 +160,13 @@ impl Session {
         self.chunk = tokens;
     }
 
+    /// Tokens of the next walk where `rest` of a prompt are left: a chunk, or of less than one the largest power of two. So
+    /// prompts of all lengths make do with a handful of walks, and with the memory of those.
+    pub fn next_chunk(&self, rest: usize) -> usize {
+        let chunk = self.chunk.get().min(MAX_CHUNK_TOKENS) as usize;
+        if rest >= chunk { chunk } else { 1 << rest.max(1).ilog2() }
+    }
+
     /// Runs `prompt` into the cache, a chunk of tokens a walk; the last one's logits are then in [`Session::logits`] and its
     /// argmax is the next token. `each` is called with the number of tokens done: after every chunk, or with `all_logits`, which
     /// asks for the head at every position, after every token, and then `each` may read [`Session::logits`].
@@ -192,7 +199,7 @@ impl Session {
         self.feed(prompt)?;
         let mut done = 0;
         while done < prompt.len() {
-            let tokens = (prompt.len() - done).min(self.chunk.get().min(MAX_CHUNK_TOKENS) as usize);
+            let tokens = self.next_chunk(prompt.len() - done);
             let last = done + tokens == prompt.len();
             let kind = self.kind(tokens as u32, observer.is_some(), true);
             self.prepare(kind)?;

@@ -1,6 +1,7 @@
 //! One run of a checkpoint along its golden ids, measured against the golden data.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use anyhow::Result;
 use bitwalk::decode::DecodeError;
@@ -85,6 +86,8 @@ pub fn measure(
     let subject = Subject::with_engine(cx, Engine::new(device, options)?, &golden.folder)?;
     let (prompt, steps) = (golden.prompt.len(), golden.steps());
     let mut session = subject.session(prompt + steps)?;
+    // One walk: then all of the prompt's selections are still there when it has been run.
+    session.set_prompt_chunk(NonZeroU32::try_from(prompt as u32)?);
     let engine = session.engine().clone();
     let ordinal = engine.ordinal();
     let bar = cx.bar(prompt + steps, &format!("{}, {arm} arm", subject.name()));
@@ -101,7 +104,6 @@ pub fn measure(
             Ok(())
         },
     )?;
-    // The prompt was one chunk, or its selections of the earlier ones are gone.
     ledger.drain(engine.stream(), session.cache(), ordinal, prompt as u32)?;
     for step in 0..steps {
         let wanted = golden.ids[step];
