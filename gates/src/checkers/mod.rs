@@ -3,6 +3,7 @@
 mod cases;
 mod cost;
 mod run;
+mod walks;
 
 use anyhow::{Context, Result};
 use bitwalk::device::DeviceKind;
@@ -12,6 +13,7 @@ use crate::cli::Usage;
 use crate::context::GateContext;
 use crate::gate::{Gate, Tooth};
 use crate::outcome::{Need, Report};
+use crate::ptx_fault::PtxFault;
 use cases::{CASES, Case, Verdict};
 
 /// The gate.
@@ -20,7 +22,7 @@ pub struct Checkers;
 
 impl Gate for Checkers {
     const NAME: &'static str = "checkers";
-    const PROVES: &'static str = "the simulated device's checks catch what they must, and flag nothing else";
+    const PROVES: &'static str = "the simulated device's checks catch what they must, and flag nothing else, the fixtures' walks included";
     const ARGUMENTS: &'static str = "[list | cost | KERNEL]
   list     print the corpus: kernel, what must come of it, the tool of compute-sanitizer that has the check, and whether a
            GPU would hang
@@ -58,6 +60,16 @@ impl Gate for Checkers {
                 let case = Case { verdict: Verdict::Caught("block conflict"), ..*named("writes_its_input")? };
                 judge(report, &case, Checks::ALL, str::to_owned)
             },
+        },
+        Tooth {
+            fault: "a walk with a norm that lost its barriers",
+            must_say: "kernel rms_norm: shared-memory race",
+            bite: |cx, report| walks::bite(cx, report, "rms_norm", PtxFault::Unsynchronised, Checks::RACE),
+        },
+        Tooth {
+            fault: "a walk with a norm that stores through its weights",
+            must_say: "kernel rms_norm: store through parameter",
+            bite: |cx, report| walks::bite(cx, report, "rms_norm", PtxFault::Stores("weight"), Checks::ALL),
         },
         Tooth {
             fault: "no kernel to judge",
@@ -115,7 +127,7 @@ fn all(cx: &GateContext, report: &mut Report) -> Result<()> {
     }
     let clean = CASES.iter().filter(|case| case.verdict == Verdict::Clean).count();
     report.note(format!("{} kernels to catch, {clean} not to flag", CASES.len() - clean));
-    Ok(())
+    walks::run(cx, report)
 }
 
 /// Runs a case whose module's text was edited, and reports whether it came out as the table says.
