@@ -103,10 +103,15 @@ fn main() {
             pointer(4 * case.rows, 0x3c, "residual");
         }
         pointer(4 * case.rows, 0, "y");
+        let pointers = params.len() as u16 / 8;
         params.extend(case.rows.to_le_bytes());
         params.extend(case.cols.to_le_bytes());
+        if case.swiglu {
+            params.extend(f32::INFINITY.to_le_bytes()); // no limit
+        }
+        params.extend(1u32.to_le_bytes()); // tokens
+        params.extend(case.cols.to_le_bytes()); // between the tokens' inputs, where they may lie apart
         params.resize(kernel.param_bytes as usize, 0);
-        let pointers = params.len() as u16 / 8 - 1;
         let declared = |param| {
             let access = if param + 1 == pointers { Access::Write } else { Access::Read };
             PointerAccess { param, access, bytes: 0 }
@@ -114,7 +119,7 @@ fn main() {
         let access: Vec<PointerAccess> = (0..pointers).map(declared).collect();
         let launch = LaunchConfig {
             kernel,
-            grid: [case.rows.div_ceil(256 / case.lanes), 1, 1],
+            grid: [1, case.rows.div_ceil(256 / case.lanes), 1],
             block: [256, 1, 1],
             dynamic_shared: case.cols.div_ceil(256) * 8 * 144,
             params: &params,

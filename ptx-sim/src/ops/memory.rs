@@ -284,7 +284,7 @@ pub(crate) fn resolve<S: Space>(
 }
 
 /// `cp.async`: copies `imm` bytes from the global address in `b` (plus `e`) to the shared one in `a` (plus `d`), of which
-/// the 32-bit lanes of `c` are read and the rest zeroed. Done at once: waiting for it is for the checkers to verify.
+/// the 32-bit lanes of `c` are read and the rest zeroed. Done at once, so a wait that is missing goes unseen.
 pub(crate) struct CopyAsync<S>(PhantomData<S>);
 
 impl<S: Space> Handle for CopyAsync<S> {
