@@ -26,7 +26,7 @@ log=$LOGS/$(echo "$kernel" | tr ':' '-').$tool
 timeout 120 "$SANITIZER" --tool "$tool" --report-api-errors no "$XTASK" gate checkers --device "$DEVICE" -- "$kernel" \
     >"$log.log" 2>&1
 summary=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log.log" | tail -n 1 | sed 's/^=* *//')
-if ! grep -q "$kernel on cuda" "$log.log"; then
+if ! grep -q "$kernel on ${DEVICE%%:*}" "$log.log"; then
     echo "failed the launch did not happen, see $log.log" >"$log"
     exit 0
 fi
