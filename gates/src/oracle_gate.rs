@@ -41,9 +41,10 @@ impl Gate for OracleGate {
         "the fixture's logits are those of a float64 forward pass that shares no code with them";
     const TEETH: &'static [Tooth] = &[
         Tooth {
-            fault: "swapped arguments: the norm reads its weights as its input",
+            // Both have the cache's size, so that nothing is read out of bounds, however many tokens a walk takes.
+            fault: "swapped arguments: attention reads its values as its keys",
             must_say: "off by",
-            bite: |cx, report| bite(cx, report, "rms_norm", PtxFault::Swapped("x", "weight")),
+            bite: |cx, report| bite(cx, report, "attn_split_f32_64", PtxFault::Swapped("k", "v")),
         },
         Tooth {
             // It still writes every output, so that nothing is read that was never written.
