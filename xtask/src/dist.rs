@@ -14,7 +14,7 @@ const FOLDERS: [(&str, &str); 2] = [("gates/fixtures", "fixtures"), ("gates/scri
 const BINARIES: [&str; 4] = ["bitwalk", "xtask", "graph-decode-gate", "glm5-decode-graph-gate"];
 
 /// The most that the folder may weigh: what a host is sent in one go.
-const LIMIT: u64 = 64 << 20;
+const LIMIT: u64 = 128 << 20;
 
 /// Options of `dist`.
 #[derive(Debug, clap::Args)]
