@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::io::Write;
 use std::ops::RangeInclusive;
 
 use tracing::info;
@@ -240,10 +241,10 @@ impl GraphDecodeState {
                 if self.options.verify {
                     self.counters.verified += 1;
                     if let Some(difference) = verify::first_replay(engine, &captured)? {
-                        eprintln!(
-                            "bitwalk: graph of {} latched: its first replay differs, {difference}",
+                        say(format_args!(
+                            "graph of {} latched: its first replay differs, {difference}",
                             plan.name()
-                        );
+                        ));
                         self.counters.latches += 1;
                         latched = true;
                     }
@@ -260,10 +261,15 @@ impl GraphDecodeState {
     fn refuse(&mut self, refusal: &Refusal) {
         let line = refusal.to_string();
         if !self.refused.contains(&line) {
-            eprintln!("bitwalk: {line}");
+            say(format_args!("{line}"));
             self.refused.insert(line);
         }
     }
+}
+
+/// A line on stderr; that nobody reads it is no fault of the walk's.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "bitwalk: {line}");
 }
 
 fn capture(engine: &Engine, plan: &Plan, counters: &mut GraphCounters) -> Result<CapturedPlan, PlanError> {
@@ -316,13 +322,13 @@ impl Entry {
             SeatPolicy::Patch => "patched",
             SeatPolicy::Recapture => "re-captured",
         };
-        eprintln!("bitwalk: graph of {} {action}: {} of its pointers moved", plan.name(), moved.len());
+        say(format_args!("graph of {} {action}: {} of its pointers moved", plan.name(), moved.len()));
         for diff in moved {
             let (baked, now) = (diff.baked, diff.current);
-            eprintln!(
-                "bitwalk: sig_diff= {}, `{}`: {:#x} -> {:#x}",
+            say(format_args!(
+                "sig_diff= {}, `{}`: {:#x} -> {:#x}",
                 baked.label, baked.param, baked.address, now.address
-            );
+            ));
         }
         match options.policy {
             SeatPolicy::Latch => {

@@ -1,5 +1,7 @@
 //! `glm5_next` from a checkpoint: which tensor goes where.
 
+use std::io::Write;
+
 use super::experts::{Routed, RoutedShape};
 use super::ffn::SwiGlu;
 use super::hybrid::{Ffn, Flow, Head, HybridModel, Layer, Mixer, ModelSummary, StageRange, StreamShapes};
@@ -73,7 +75,8 @@ impl HybridModel {
         // Every tensor is looked for before the first one is uploaded.
         let skipped = check_tensors(source, config)?;
         if !skipped.is_empty() && range.is_first() {
-            eprintln!("bitwalk: {}: {skipped}", source.path().display());
+            // That nobody reads stderr is no fault of the checkpoint's.
+            let _ = writeln!(std::io::stderr(), "bitwalk: {}: {skipped}", source.path().display());
         }
         let shapes = StreamShapes::new(config);
         let mut loader = Loader::new(engine, source, progress);

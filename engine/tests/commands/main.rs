@@ -2,6 +2,7 @@
 //! the simulated device.
 
 mod chat;
+mod dump;
 mod endings;
 mod generate;
 mod machine;
