@@ -237,18 +237,7 @@ impl GraphDecodeState {
                 self.counters.captures += 1;
                 let proof = captured.proof();
                 info!("captured {bucket}: {} nodes, {} ordered pairs", proof.nodes, proof.pairs);
-                let mut latched = false;
-                if self.options.verify {
-                    self.counters.verified += 1;
-                    if let Some(difference) = verify::first_replay(engine, &captured)? {
-                        say(format_args!(
-                            "graph of {} latched: its first replay differs, {difference}",
-                            plan.name()
-                        ));
-                        self.counters.latches += 1;
-                        latched = true;
-                    }
-                }
+                let latched = !trusted(engine, self.options, &captured, &mut self.counters)?;
                 self.pool.insert(key.clone(), Entry { captured, latched });
             }
             parts.push(Part::Captured(key));
@@ -265,6 +254,27 @@ impl GraphDecodeState {
             self.refused.insert(line);
         }
     }
+}
+
+/// Compares a graph's first replay with an eager run, where that is asked for; whether the graph may be used. One that may
+/// not is latched.
+fn trusted(
+    engine: &Engine,
+    options: GraphOptions,
+    captured: &CapturedPlan,
+    counters: &mut GraphCounters,
+) -> Result<bool, PlanError> {
+    if !options.verify {
+        return Ok(true);
+    }
+    counters.verified += 1;
+    let difference = verify::first_replay(engine, captured)?;
+    if let Some(difference) = &difference {
+        let name = captured.plan().name();
+        say(format_args!("graph of {name} latched: its first replay differs, {difference}"));
+        counters.latches += 1;
+    }
+    Ok(difference.is_none())
 }
 
 /// A line on stderr; that nobody reads it is no fault of the walk's.
@@ -346,6 +356,7 @@ impl Entry {
             SeatPolicy::Recapture => {
                 self.captured = capture(engine, &plan, counters)?;
                 counters.recaptures += 1;
+                self.latched = !trusted(engine, options, &self.captured, counters)?;
             }
         }
         Ok(())

@@ -257,8 +257,11 @@ impl Case {
                 at * stages
             )
         });
-        report.check(c.verified == c.captures && c.captures == stages, || {
-            format!("{arm}: {} captures of {stages} stages, {} verified", c.captures, c.verified)
+        report.check(c.verified == c.captures + c.recaptures && c.captures == stages, || {
+            let (captures, again, verified) = (c.captures, c.recaptures, c.verified);
+            format!(
+                "{arm}: {captures} captures of {stages} stages and {again} re-captures, {verified} verified"
+            )
         });
         let after = (steps - at) * stages;
         // The stage whose state was re-seated stops under a latch, and goes on under the others.
