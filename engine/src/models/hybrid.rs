@@ -214,11 +214,6 @@ impl HybridModel {
         self.layers.iter().any(|layer| matches!(layer.mixer, Mixer::Attention(_)))
     }
 
-    /// Whether a session's state cannot be taken back by some positions.
-    pub fn is_recurrent(&self) -> bool {
-        !self.layers.iter().all(|layer| matches!(layer.mixer, Mixer::Attention(_)))
-    }
-
     /// What a session's cache consists of.
     pub fn cache_shape(&self) -> CacheShape {
         let s = &self.summary;

@@ -83,12 +83,7 @@ fn arm_ledger(session: &Session) -> Result<()> {
 }
 
 /// The eager arm: the host takes the argmax of the logits it has downloaded, and feeds it back.
-pub fn eager(
-    cx: &GateContext,
-    subject: &Pipeline,
-    arguments: &Arguments,
-    trace: Option<&mut Vec<f64>>,
-) -> Result<ArmRun> {
+pub fn eager(cx: &GateContext, subject: &Pipeline, arguments: &Arguments) -> Result<ArmRun> {
     let ids = prompt(arguments.prompt_len, subject.vocab());
     let steps = arguments.steps as usize;
     let mut session = subject.session(ids.len() + steps + 1)?;
@@ -97,22 +92,16 @@ pub fn eager(
     session.prime(&ids)?;
     let mut next = argmax(&session.logits()?);
     arm_ledger(&session)?;
-    let mut times = Vec::new();
     for _ in 0..steps {
         session.set_next_token(next)?;
-        let begun = Instant::now();
         session.decode_step()?;
         drain(&mut ledger, &session)?;
         let logits = session.logits()?;
-        times.push(begun.elapsed().as_secs_f64());
         next = argmax(&logits);
         recording.push(next, &logits);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    if let Some(trace) = trace {
-        *trace = times;
-    }
     Ok(ArmRun {
         recording,
         ledger,

@@ -147,7 +147,7 @@ impl Case {
         // One copy of the weights serves both arms: they may fill the devices.
         let eager = graph.with_options(&self.options(ExpertArm::HostOracle))?;
         self.header(report, &graph);
-        let reference = arms::eager(cx, &eager, &self.arguments, None)?;
+        let reference = arms::eager(cx, &eager, &self.arguments)?;
         self.describe(report, "arm A (eager, host-oracle experts)", &reference);
         for policy in [SeatPolicy::Latch, SeatPolicy::Patch, SeatPolicy::Recapture] {
             let options = GraphOptions { policy, verify: true, ..GraphOptions::default() };
@@ -329,7 +329,7 @@ fn bite(cx: &GateContext, report: &mut Report, policy: SeatPolicy, fault: Fault)
         arguments: Arguments { steps: 8, prompt_len: 9, ..Arguments::parse_words(&[])? },
         activations: Activations::Exact,
     };
-    let reference = arms::eager(cx, &case.load(cx, ExpertArm::HostOracle)?, &case.arguments, None)?;
+    let reference = arms::eager(cx, &case.load(cx, ExpertArm::HostOracle)?, &case.arguments)?;
     let graph = arms::load_faulty(cx, &case.folder, &case.arguments, fault)?;
     let fault_of_graph = match fault {
         Fault::Graph(fault) => Some(fault),
