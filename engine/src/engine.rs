@@ -1,13 +1,14 @@
 //! The engine: a device, the kernels loaded on it, a stream and the options that they run under.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use bitwalk_kernels::Arch;
 use thiserror::Error;
 
 use crate::device::{Buffer, Device, DeviceError, Element, Function, Stream};
-use crate::kernel::{AbiMismatch, EntryParam, KERNELS, KernelDecl};
+use crate::kernel::{AbiMismatch, KernelDecl};
+pub use crate::modules::KernelLoads;
+use crate::modules::Modules;
 use crate::options::EngineOptions;
 
 /// Why an engine could not be made.
@@ -59,23 +60,23 @@ pub enum EngineError {
     },
 }
 
-/// A device with every declared kernel resolved on it.
+/// A device with the declared kernels, each of which is loaded when it is first asked for.
 #[derive(Debug)]
 pub struct Engine {
     device: Device,
     stream: Stream,
-    functions: HashMap<&'static str, Function>,
+    modules: Modules,
     options: EngineOptions,
     arch: Arch,
-    abi_params: usize,
 }
 
 impl Engine {
-    /// Loads the PTX on `device`, resolves every declared kernel once and compares its parameters with the declaration.
-    /// Kernels of modules called `test_…` belong to tests, which load them themselves.
+    /// An engine on `device`. A kernel's PTX is loaded, and its parameters are compared with the declaration, when the first
+    /// plan that holds it is built ([`Engine::function`]). Kernels of modules called `test_…` belong to tests, which load them
+    /// themselves.
     ///
     /// # Errors
-    /// A module that does not load, a kernel without an entry, an entry with other parameters.
+    /// A device that cannot run the PTX target, a stream that it does not give.
     pub fn new(device: Device, options: EngineOptions) -> Result<Engine, EngineError> {
         Engine::with_edited_ptx(device, options, &|_, text| Cow::Borrowed(text))
     }
@@ -101,32 +102,9 @@ impl Engine {
             let device = device.to_string();
             return Err(EngineError::Arch { device, major, minor, arch: arch.name(), needed: needed.2 });
         }
-        let mut modules = HashMap::new();
-        for ptx in bitwalk_kernels::modules(arch) {
-            let module = device
-                .load_module(ptx.name, &edit(ptx.name, ptx.text))
-                .map_err(|source| EngineError::Module { module: ptx.name, arch: arch.name(), source })?;
-            modules.insert(ptx.name, module);
-        }
-        let mut functions = HashMap::new();
-        let mut abi_params = 0;
-        for decl in KERNELS.iter().copied().filter(|decl| !decl.module.starts_with("test_")) {
-            let function = modules
-                .get(decl.module)
-                .and_then(|module| module.function(decl.entry).ok())
-                .ok_or(EngineError::NoEntry { kernel: decl.name, module: decl.module, entry: decl.entry })?;
-            let info = function.info();
-            let params: Vec<EntryParam> = info
-                .params
-                .iter()
-                .map(|p| EntryParam { offset: p.offset, size: p.size, align: p.align })
-                .collect();
-            decl.check_abi(&params, info.max_threads)?;
-            abi_params += params.len();
-            functions.insert(decl.name, function.clone());
-        }
+        let modules = Modules::new(&device, arch, edit);
         let stream = device.stream()?;
-        Ok(Engine { device, stream, functions, options, arch, abi_params })
+        Ok(Engine { device, stream, modules, options, arch })
     }
 
     /// The device.
@@ -154,26 +132,26 @@ impl Engine {
         &self.options
     }
 
-    /// The PTX target that was loaded.
+    /// The PTX target whose kernels are loaded.
     pub fn arch(&self) -> Arch {
         self.arch
     }
 
-    /// PTX parameters that were compared with declarations when the kernels were loaded.
-    pub fn abi_params(&self) -> usize {
-        self.abi_params
+    /// Kernels that were loaded so far, and what that took.
+    pub fn kernel_loads(&self) -> KernelLoads {
+        self.modules.loads()
     }
 
-    /// The function of a declared kernel.
+    /// The function of a declared kernel. The first call loads it, which takes a GPU's driver tens of milliseconds; later ones
+    /// look it up. Any thread may ask.
     ///
     /// # Errors
-    /// If the kernel was not in [`KERNELS`] when the engine was made.
+    /// [`EngineError::NoEntry`] for a kernel that has no compiled entry, or was not in
+    /// [`KERNELS`](crate::kernel::KERNELS) when the engine was made; [`EngineError::Module`] for PTX that does not load, and
+    /// for a kernel that was not loaded before a capture and is asked for within it; [`EngineError::Abi`] for an entry with other
+    /// parameters than were declared.
     pub fn function(&self, decl: &'static KernelDecl) -> Result<&Function, EngineError> {
-        self.functions.get(decl.name).ok_or(EngineError::NoEntry {
-            kernel: decl.name,
-            module: decl.module,
-            entry: decl.entry,
-        })
+        self.modules.function(decl)
     }
 
     /// A buffer whose contents are undefined until something writes them.

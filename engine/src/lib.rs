@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod kernels;
 pub mod ledger;
 pub mod models;
+mod modules;
 pub mod observe;
 pub mod options;
 pub mod plan;
