@@ -81,6 +81,14 @@ impl KvBuffer {
         })
     }
 
+    fn zero(&self, engine: &Engine) -> Result<(), DeviceError> {
+        match self {
+            KvBuffer::F32(b) => engine.stream().fill(b, 0),
+            KvBuffer::F16(b) => engine.stream().fill(b, 0),
+            KvBuffer::F8(b) => engine.stream().fill(b, 0),
+        }
+    }
+
     /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         match self {
@@ -216,6 +224,18 @@ impl LayerCache {
                 },
             },
         })
+    }
+
+    fn zero(&self, engine: &Engine) -> Result<(), DeviceError> {
+        let fill = |buffer: &Buffer<f32>| engine.stream().fill(buffer, 0);
+        match self {
+            LayerCache::Kv { k, v } => k.zero(engine).and_then(|()| v.zero(engine)),
+            LayerCache::Recurrent { conv, state } => fill(conv).and_then(|()| fill(state)),
+            LayerCache::Latent { latents, index } => {
+                latents.zero(engine)?;
+                index.iter().try_for_each(|i| [&i.keys, &i.gates, &i.pools].into_iter().try_for_each(fill))
+            }
+        }
     }
 
     /// What it is, for messages.
@@ -386,6 +406,21 @@ impl Cache {
             engine.copy_into(&self.position, &[held])?;
             self.held = held;
         }
+        Ok(())
+    }
+
+    /// Goes to position `held` as if so many tokens 0 had been processed whose keys, values and states are all zero: a context to
+    /// time decoding at, without the time of its prompt. What is computed from it means nothing.
+    ///
+    /// # Errors
+    /// More positions than there are; what the device says.
+    pub fn pretend(&mut self, engine: &Engine, held: u32) -> Result<(), CacheError> {
+        self.clear(engine)?;
+        self.room_for(held as usize)?;
+        self.layers.iter().try_for_each(|slot| slot.zero(engine))?;
+        engine.stream().fill(&self.tokens, 0)?;
+        engine.copy_into(&self.position, &[held])?;
+        self.held = held;
         Ok(())
     }
 

@@ -16,6 +16,7 @@ pub mod generate;
 pub mod kernel;
 pub mod kernels;
 pub mod ledger;
+pub mod measure;
 pub mod models;
 mod modules;
 pub mod observe;

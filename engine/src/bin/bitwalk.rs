@@ -30,6 +30,8 @@ enum Command {
     Plan(commands::plan::Args),
     /// Time the prompt and decoding, eager beside graph
     Bench(commands::bench::Args),
+    /// Show where one token's time goes: every launch and gap, as a timeline for chrome://tracing or Perfetto
+    Trace(commands::trace::Args),
     /// Write the logits of a prompt and of greedy steps after it to a safetensors file
     Logits(commands::logits::Args),
     /// Print a shell's completion script
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Trace(args) => commands::trace::run(&args),
         Command::Logits(args) => commands::logits::run(&args),
         Command::Completions(args) => commands::documents::completions(&args, Cli::command()),
         Command::Man(args) => commands::documents::man(&args, Cli::command()),

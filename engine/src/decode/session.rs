@@ -407,6 +407,17 @@ impl Session {
         Ok(())
     }
 
+    /// Goes to position `held` of a context of zeros, as [`Cache::pretend`] says: to time decoding there.
+    ///
+    /// # Errors
+    /// More positions than there are; what the device says.
+    pub fn pretend_context(&mut self, held: u32) -> Result<(), DecodeError> {
+        for stage in &mut self.stages {
+            stage.cache.pretend(&stage.engine, held)?;
+        }
+        self.set_next_token(0)
+    }
+
     /// Primes with `prompt`, then produces `tokens` tokens by replay: the first is the argmax of the prompt's last logits,
     /// so `tokens - 1` walks follow; 0 only primes. Stops early when `each` returns false for a token.
     ///

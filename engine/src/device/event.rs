@@ -3,6 +3,7 @@
 use super::backend::EventHandle;
 use super::capture::Violation;
 use super::stream::forbid_in_capture;
+use super::waits::waiting;
 use super::{Device, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ impl Event {
     /// A fault of an earlier launch; in a capture, [`CaptureError::Forbidden`].
     pub fn synchronize(&self) -> Result<()> {
         forbid_in_capture(|| Violation::Synchronisation("event synchronize"))?;
-        self.device().backend().event_synchronize(self.0.handle)
+        waiting(|| self.device().backend().event_synchronize(self.0.handle))
     }
 
     /// Milliseconds from `start` to this event, waiting for both. On the simulated device this is the host's
@@ -59,7 +60,7 @@ impl Event {
         forbid_in_capture(|| Violation::Synchronisation("event elapsed time"))?;
         self.device().expect_same(start.device(), "event", "start")?;
         let backend = self.device().backend();
-        backend.event_synchronize(self.0.handle)?;
+        waiting(|| backend.event_synchronize(self.0.handle))?;
         backend.event_elapsed_ms(start.0.handle, self.0.handle)
     }
 }

@@ -9,6 +9,8 @@
 //! - `buffer`, `stream`, `event`, `module`, `graph`: the public types
 //! - [`capture`]: the capture state machine, pure
 //! - `counters`: what a device did, in numbers
+//! - `waits`: a thread's time, in waits for a device and outside them
+//! - `cupti`: the device's own record of the kernels it ran
 //! - `peer`: memory of other devices; [`links`]: whether what goes there arrives
 //! - `backend`: the seam; `cuda` and `driver` on its one side, `sim` on the other
 //! - `abi`: the interface of a module's entries, read from the PTX
@@ -20,6 +22,7 @@ mod buffer;
 pub mod capture;
 mod counters;
 mod cuda;
+mod cupti;
 mod driver;
 mod element;
 mod error;
@@ -35,10 +38,12 @@ mod spec;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 pub use buffer::{Allocation, Buffer, BufferPlace, HostBuffer, RawBuffer};
 pub use capture::{CaptureError, CaptureState, Violation};
 pub use counters::{Copies, DeviceCounters};
+pub use cupti::{KernelRecord, KernelTracer, TracerError};
 pub use element::{Element, F8E4M3};
 pub use error::{DeviceError, Result};
 pub use event::Event;
@@ -46,6 +51,7 @@ pub use graph::{Graph, GraphEdge, GraphExec, GraphNode, KernelNode};
 pub use module::{Function, FunctionInfo, MAX_PARAMS, Module, ParamLayout};
 pub use spec::{DeviceList, DeviceSpec, ParseDeviceListError, ParseDeviceSpecError};
 pub use stream::{Access, LaunchParams, ParamAccess, Stream};
+pub use waits::{ThreadMeter, ThreadTimes};
 
 use backend::{Backend, StreamHandle};
 use counters::CounterCells;
@@ -87,6 +93,8 @@ pub struct DeviceInfo {
     pub compute: (u32, u32),
     /// Streaming multiprocessors.
     pub sm_count: u32,
+    /// The multiprocessors' highest clock, in Hz; none for the simulated device.
+    pub clock_hz: Option<u64>,
     /// Memory in bytes.
     pub total_memory: u64,
     /// Second-level cache in bytes.
@@ -281,6 +289,11 @@ impl Device {
         Module::load(self, name, ptx)
     }
 
+    /// Warp instructions that the simulated machine of this device has executed so far, on all its devices; none of a GPU.
+    pub fn warp_instructions(&self) -> Option<u64> {
+        self.backend().simulated_machine().map(|system| system.warp_instructions())
+    }
+
     /// What was done through this device so far. What graphs do counts at each of their launches.
     pub fn counters(&self) -> DeviceCounters {
         self.inner.counters.read()
@@ -296,7 +309,7 @@ impl Device {
     /// A fault of an earlier launch; in a capture, [`CaptureError::Forbidden`].
     pub fn synchronize(&self) -> Result<()> {
         stream::forbid_in_capture(|| Violation::Synchronisation("device synchronize"))?;
-        self.backend().synchronize()
+        waits::waiting(|| self.backend().synchronize())
     }
 
     /// Runs `copy` on the stream for copies that name none.

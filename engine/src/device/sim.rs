@@ -93,6 +93,7 @@ pub(super) fn open(system: &Arc<System>, ordinal: u32) -> Result<(SimBackend, De
         // What the simulator executes: the subset of both PTX targets, the Hopper one included.
         compute: (9, 0),
         sm_count: 132,
+        clock_hz: None,
         total_memory: config.memory,
         l2_bytes: 50 << 20,
         max_shared: MAX_SHARED,

@@ -8,6 +8,7 @@ use super::error::{DeviceError, Result};
 use super::graph::{Graph, Recorded};
 use super::module::{Function, FunctionInfo};
 use super::peer::Staging;
+use super::waits::waiting;
 use super::{Copies, Device, DeviceCounters, Event};
 use std::any::Any;
 use std::cell::RefCell;
@@ -242,7 +243,8 @@ impl Stream {
         same_length("write", dst.name(), dst.len(), data.len())?;
         self.device().expect_same(dst.device(), "buffer", dst.name())?;
         self.forbid(|| Violation::PageableCopy(dst.name().to_owned()))?;
-        self.device().backend().upload(self.handle(), dst.address(), bytemuck::cast_slice(data))?;
+        let backend = self.device().backend();
+        waiting(|| backend.upload(self.handle(), dst.address(), bytemuck::cast_slice(data)))?;
         self.device().count(DeviceCounters::to_device(dst.bytes()));
         Ok(())
     }
@@ -255,7 +257,8 @@ impl Stream {
         same_length("read", src.name(), src.len(), data.len())?;
         self.device().expect_same(src.device(), "buffer", src.name())?;
         self.forbid(|| Violation::PageableCopy(src.name().to_owned()))?;
-        self.device().backend().download(self.handle(), bytemuck::cast_slice_mut(data), src.address())?;
+        let backend = self.device().backend();
+        waiting(|| backend.download(self.handle(), bytemuck::cast_slice_mut(data), src.address()))?;
         self.device().count(DeviceCounters::to_host(src.bytes()));
         Ok(())
     }
@@ -391,7 +394,7 @@ impl Stream {
     /// A fault of an earlier launch; in a capture, [`CaptureError::Forbidden`].
     pub fn synchronize(&self) -> Result<()> {
         self.forbid(|| Violation::Synchronisation("synchronize"))?;
-        self.device().backend().stream_synchronize(self.handle())
+        waiting(|| self.device().backend().stream_synchronize(self.handle()))
     }
 
     /// Records `event` after the work submitted so far.

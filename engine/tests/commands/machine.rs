@@ -3,7 +3,7 @@
 use super::{FIXTURE, ids, json, on_fixture, text};
 
 /// Keys that every command which runs a model prints.
-fn about(object: &serde_json::Value) {
+pub fn about(object: &serde_json::Value) {
     assert_eq!(object["model"], FIXTURE);
     assert_eq!(object["device"], "sim:0");
     assert_eq!(object["device_name"], "ptx-sim");
@@ -88,41 +88,6 @@ fn the_plans_table_is_its_json() {
         assert_eq!(words[0].parse().ok(), launch["layer"].as_u64(), "{row}");
     }
     assert!(table.ends_with(&format!("captured as one graph of {} nodes\n", launches.len())), "{table}");
-}
-
-#[test]
-fn bench() {
-    let words = ["--prompt-tokens", "4", "--tokens", "5", "--queue", "2", "--json"];
-    let object = json(&mut on_fixture("bench", &words));
-    about(&object);
-    for (key, value) in [("prompt_tokens", 4), ("tokens", 5), ("queue", 2)] {
-        assert_eq!(object[key], value, "{key}");
-    }
-    let plan = json(&mut on_fixture("plan", &["--json"]));
-    assert_eq!(object["launches_per_token"].as_u64(), plan["launches"].as_array().map(|l| l.len() as u64));
-    for arm in ["eager", "graph"] {
-        for key in ["ms_per_token", "tok_s", "prompt_tok_s"] {
-            assert!(object[arm][key].as_f64().unwrap() > 0.0, "{arm}: {key}");
-        }
-        // The simulated device's memory is the CPU's: no share of a ceiling.
-        assert!(object[arm]["percent_of_read_only"].is_null());
-    }
-    for key in ["bytes_per_token", "device_bytes"] {
-        assert!(object[key].as_u64().unwrap() > 0, "{key}");
-    }
-    assert!(object["read_only_bytes_s"].is_null());
-}
-
-#[test]
-fn bench_as_a_table() {
-    let said =
-        text(&mut on_fixture("bench", &["--prompt-tokens", "2", "--tokens", "3", "--repetitions", "2"]));
-    for row in ["eager ", "graph "] {
-        let line = said.lines().find(|line| line.starts_with(row)).unwrap_or_else(|| panic!("{said}"));
-        let figures: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        assert!(figures.len() == 3 && figures.iter().all(|&figure| figure > 0.0), "{line}");
-    }
-    assert!(said.starts_with("prompt 2 tokens, 3 decoded, 1 a synchronisation\n"), "{said}");
 }
 
 #[test]

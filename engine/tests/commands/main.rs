@@ -5,6 +5,7 @@ mod chat;
 mod dump;
 mod endings;
 mod generate;
+mod instruments;
 mod machine;
 mod usage;
 

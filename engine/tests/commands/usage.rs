@@ -21,6 +21,10 @@ fn wrong_usage_is_two() {
         &["generate", "--top-k", "4", "--prompt", "a"],
         &["generate", "--seed", "4", "--prompt", "a"],
         &["bench", "--repetitions", "0"],
+        &["bench", "--compare", "exact,int3"],
+        &["bench", "--compare", "exact,exact", "--model", FIXTURE],
+        &["bench", "--rows", "8B"],
+        &["trace", "--quant", "q8_0"],
         &["logits", "--out", "x"],
         &["completions", "tcsh"],
         &["inspect", "a", "b"],
@@ -58,6 +62,7 @@ fn without_a_model_the_line_says_how_to_get_it() {
         &["inspect"],
         &["plan"],
         &["bench"],
+        &["trace"],
         &["logits", "--ids", "1", "--out", "x"],
     ] {
         let mut command = bitwalk(words);
@@ -80,7 +85,8 @@ fn a_fetched_model_is_found() {
 
 #[test]
 fn a_model_that_is_none_is_one_line() {
-    for (verb, words) in [("generate", &["--prompt", "a"][..]), ("chat", &[]), ("plan", &[]), ("bench", &[])]
+    for (verb, words) in
+        [("generate", &["--prompt", "a"][..]), ("chat", &[]), ("plan", &[]), ("bench", &[]), ("trace", &[])]
     {
         let words = [&[verb, "--model", "/nowhere/model.gguf"], words].concat();
         let mut command = bitwalk(&words);
@@ -101,7 +107,7 @@ fn the_environment_gives_model_and_device() {
 #[test]
 fn help_names_every_command_and_version_is_one_line() {
     let help = text(&mut bitwalk(&["--help"]));
-    for verb in ["generate", "chat", "inspect", "plan", "bench", "logits", "completions"] {
+    for verb in ["generate", "chat", "inspect", "plan", "bench", "trace", "logits", "completions"] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(verb)), "{verb}: {help}");
     }
     assert_eq!(text(&mut bitwalk(&["--version"])).trim(), concat!("bitwalk ", env!("CARGO_PKG_VERSION")));

@@ -3,6 +3,7 @@
 use super::{HostMemory, Result, System, SystemError};
 use crate::exec::{self, LaunchConfig, PointerAccess};
 use crate::module::Kernel;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A kernel launch with everything that it takes.
@@ -87,7 +88,8 @@ impl Operation {
                     cooperative: launch.cooperative,
                     programmatic: launch.programmatic,
                 };
-                exec::run(memory, &config, &system.exec_options())?;
+                let stats = exec::run(memory, &config, &system.exec_options())?;
+                system.executed.fetch_add(stats.warp_instructions, Ordering::Relaxed);
             }
             Self::Copy { dst: Place::Device(dst), src: Place::Device(src), bytes } => {
                 memory.check_reach(device, *dst)?;

@@ -37,6 +37,7 @@ use crate::exec::ExecOptions;
 use crate::fault::Fault;
 use crate::memory::{Memory, MemoryError};
 use queue::Queue;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Why the simulated machine refused an operation. It did nothing then.
@@ -178,6 +179,8 @@ pub struct System {
     options: Mutex<Settings>,
     /// The streams' work, as long as there are the streams.
     queues: Mutex<Vec<Weak<Queue>>>,
+    /// Warp instructions that kernels have executed.
+    executed: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -195,6 +198,7 @@ impl System {
             allocating: Mutex::new(()),
             options: Mutex::default(),
             queues: Mutex::default(),
+            executed: AtomicU64::new(0),
         })
     }
 
@@ -230,6 +234,11 @@ impl System {
             self.memory.track_values();
         }
         self.settings().exec = options;
+    }
+
+    /// Warp instructions that kernels have executed so far, on all devices.
+    pub fn warp_instructions(&self) -> u64 {
+        self.executed.load(Ordering::Relaxed)
     }
 
     /// The order in which work runs.

@@ -10,6 +10,8 @@ pub mod interrupt;
 pub mod logits;
 mod model;
 pub mod plan;
+mod synthetic;
+pub mod trace;
 
 use std::fmt::Display;
 use std::io::{self, Write};

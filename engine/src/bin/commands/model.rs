@@ -20,7 +20,7 @@ use super::{tell, usage};
 const DEFAULT_MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /// The model, the device and the numeric program.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct ModelArgs {
     /// A GGUF file, a folder of safetensors, or `synthetic:NAME`; without it, the file that `cargo xtask model smollm2` fetched
     #[arg(long, value_name = "FILE", env = "BITWALK_MODEL")]
@@ -49,6 +49,27 @@ pub struct Loaded {
 }
 
 impl ModelArgs {
+    /// The same with another model.
+    pub fn with_model(&self, model: PathBuf) -> ModelArgs {
+        ModelArgs { model: Some(model), ..self.clone() }
+    }
+
+    /// The activation program asked for.
+    pub fn activations(&self) -> Activations {
+        self.act
+    }
+
+    /// The same under another activation program.
+    pub fn with_activations(&self, act: Activations) -> ModelArgs {
+        ModelArgs { act, ..self.clone() }
+    }
+
+    /// Everything but model and activation program, as a process would be given it.
+    pub fn machine_words(&self) -> Vec<String> {
+        let words = ["--device", &self.device.to_string(), "--kv", &self.kv.to_string()].map(str::to_owned);
+        words.into_iter().chain(["--experts".to_owned(), self.experts.to_string()]).collect()
+    }
+
     /// Opens the file.
     pub fn open(&self) -> Result<Checkpoint> {
         let path = match &self.model {

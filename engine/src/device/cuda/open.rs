@@ -63,6 +63,7 @@ pub(in crate::device) fn open(ordinal: u32) -> Result<(CudaBackend, DeviceInfo)>
             count_of(DeviceAttribute::ComputeCapabilityMinor)?,
         ),
         sm_count: count_of(DeviceAttribute::MultiprocessorCount)?,
+        clock_hz: Some(u64::from(count_of(DeviceAttribute::ClockRate)?) * 1000), // told in kHz
         total_memory: device.total_memory().map_err(failed("ask for the device's memory"))? as u64,
         l2_bytes: u64::from(count_of(DeviceAttribute::L2CacheSize)?),
         max_shared: opt_in_shared(device).map_err(|()| failure("ask for an attribute", &name))?,
