@@ -183,7 +183,7 @@ fn each_wrong_tensor_is_named_with_its_reason() {
             "has shape [64, 64], but the model's configuration asks",
         ),
         (|t| t[1].2 = DType::F16, "blk.0.attn_norm.weight", "is F16, but norms must be F32"),
-        (|t| t[2].2 = DType::Q5_0, "blk.0.attn_q.weight", "is Q5_0; weights that run are F32"),
+        (|t| t[2].2 = DType::Q5_1, "blk.0.attn_q.weight", "is Q5_1; weights that run are F32"),
         (
             |t| t.push(("blk.0.attn_q.bias".into(), vec![48], DType::F32)),
             "blk.0.attn_q.bias",

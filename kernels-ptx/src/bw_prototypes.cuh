@@ -30,6 +30,10 @@ extern "C" __global__ void embed_f16(const uint16_t* w, const uint32_t* tokens, 
 extern "C" __global__ void embed_f32(const float* w, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
 extern "C" __global__ void embed_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
 extern "C" __global__ void embed_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
+extern "C" __global__ void embed_q4_k(const uint8_t* w_qs, const uint8_t* w_scales, const uint16_t* w_dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
+extern "C" __global__ void embed_q5_0(const uint32_t* w_qs, const uint32_t* w_qt, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
+extern "C" __global__ void embed_q5_k(const uint32_t* w_qs, const uint32_t* w_qt, const uint8_t* w_scales, const uint16_t* w_dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
+extern "C" __global__ void embed_q6_k(const uint32_t* w_qs, const uint32_t* w_qt, const int8_t* w_scales, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
 extern "C" __global__ void embed_q8_0(const int8_t* w_qs, const uint16_t* w_d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies);
 
 // experts.cu
@@ -117,6 +121,26 @@ extern "C" __global__ void matvec_swiglu_i16_nvfp4(const uint8_t* w_qs, const ui
 extern "C" __global__ void matvec_swiglu_i16_q4_0(const uint8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_i16_q4_1(const uint8_t* w_qs, const uint16_t* w_dm, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 extern "C" __global__ void matvec_swiglu_i16_q8_0(const int8_t* w_qs, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+
+// matvec_i16_k.cu
+extern "C" __global__ void matvec_i16_q4_k(const uint8_t* w_qs, const uint8_t* w_scales, const uint16_t* w_dm, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void matvec_i16_q5_0(const uint32_t* w_qs, const uint32_t* w_qt, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void matvec_i16_q5_k(const uint32_t* w_qs, const uint32_t* w_qt, const uint8_t* w_scales, const uint16_t* w_dm, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void matvec_i16_q6_k(const uint32_t* w_qs, const uint32_t* w_qt, const int8_t* w_scales, const uint16_t* w_d, const int16_t* xq, const float* xs, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_i16_q4_k(const uint8_t* w_qs, const uint8_t* w_scales, const uint16_t* w_dm, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_i16_q5_0(const uint32_t* w_qs, const uint32_t* w_qt, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_i16_q5_k(const uint32_t* w_qs, const uint32_t* w_qt, const uint8_t* w_scales, const uint16_t* w_dm, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_i16_q6_k(const uint32_t* w_qs, const uint32_t* w_qt, const int8_t* w_scales, const uint16_t* w_d, const int16_t* xq, const float* xs, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+
+// matvec_k.cu
+extern "C" __global__ void matvec_q4_k(const uint8_t* w_qs, const uint8_t* w_scales, const uint16_t* w_dm, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_q5_0(const uint32_t* w_qs, const uint32_t* w_qt, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_q5_k(const uint32_t* w_qs, const uint32_t* w_qt, const uint8_t* w_scales, const uint16_t* w_dm, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_q6_k(const uint32_t* w_qs, const uint32_t* w_qt, const int8_t* w_scales, const uint16_t* w_d, const float* x, const float* residual, float* y, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t x_stride);
+extern "C" __global__ void matvec_swiglu_q4_k(const uint8_t* w_qs, const uint8_t* w_scales, const uint16_t* w_dm, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_q5_0(const uint32_t* w_qs, const uint32_t* w_qt, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_q5_k(const uint32_t* w_qs, const uint32_t* w_qt, const uint8_t* w_scales, const uint16_t* w_dm, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
+extern "C" __global__ void matvec_swiglu_q6_k(const uint32_t* w_qs, const uint32_t* w_qt, const int8_t* w_scales, const uint16_t* w_d, const float* x, float* y, uint32_t rows, uint32_t cols, float limit, uint32_t tokens);
 
 // norm.cu
 extern "C" __global__ void quantise_i16(const float* x, int16_t* q, float* scale, uint32_t cols, uint32_t tokens, uint32_t x_stride);

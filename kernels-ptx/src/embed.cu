@@ -40,6 +40,33 @@ __device__ __forceinline__ void nibbles(const uint8_t* qs, uint32_t row, uint32_
   }
 }
 
+__device__ __forceinline__ void bytes(uint32_t word, float (&v)[8], uint32_t first) {
+#pragma unroll
+  for (uint32_t i = 0; i < 4; ++i) v[first + i] = static_cast<float>((word >> (8 * i)) & 0xffu);
+}
+
+// Eight consecutive weights of five bits: quads 0–4 of a block of 32 are the upper bits of its words, 5–7 lie in the lower three
+// (engine/src/quant/k_planes.rs).
+__device__ __forceinline__ void five_bits(const uint32_t* qs, const uint32_t* qt, uint64_t block, uint32_t column, float (&v)[8]) {
+  const uint4 q = reinterpret_cast<const uint4*>(qs)[block];
+  const uint32_t t = qt[block];
+  uint32_t first = q.x >> 3, second = q.y >> 3;
+  if (column == 8) first = q.z >> 3, second = q.w >> 3;
+  if (column == 16) first = t >> 3, second = (q.x & 0x07070707u) | ((q.w << 3) & 0x18181818u);
+  if (column == 24) {
+    first = (q.y & 0x07070707u) | ((t << 3) & 0x18181818u);
+    second = (q.z & 0x07070707u) | ((q.w << 1) & 0x08080808u) | ((t << 2) & 0x10101010u);
+  }
+  bytes(first & 0x1f1f1f1fu, v, 0);
+  bytes(second & 0x1f1f1f1fu, v, 4);
+}
+
+// Scale and minimum of a sub-block of 32, w = scale · q − minimum.
+__device__ __forceinline__ float2 scale_and_minimum(const uint8_t* scales, const uint16_t* dm, uint64_t block) {
+  const float scale = static_cast<float>(scales[2 * block]), minimum = static_cast<float>(scales[2 * block + 1]);
+  return make_float2(f32_from_f16(dm[block / 8 * 2]) * scale, f32_from_f16(dm[block / 8 * 2 + 1]) * minimum);
+}
+
 }  // namespace bw
 
 extern "C" __global__ void __launch_bounds__(128) embed_f32(const float* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
@@ -102,5 +129,50 @@ extern "C" __global__ void __launch_bounds__(128) embed_q4_1(const uint8_t* qs, 
     nibbles(qs, row, column, cols, v);
 #pragma unroll
     for (uint32_t i = 0; i < 8; ++i) v[i] = fmaf(scale, v[i], minimum);
+  });
+}
+
+extern "C" __global__ void __launch_bounds__(128) embed_q5_0(const uint32_t* qs, const uint32_t* qt, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+    const uint64_t block = static_cast<uint64_t>(row) * (cols / 32) + column / 32;
+    five_bits(qs, qt, block, column % 32, v);
+    const float scale = f32_from_f16(d[block]);
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) v[i] = scale * (v[i] - 16.0f);
+  });
+}
+
+extern "C" __global__ void __launch_bounds__(128) embed_q4_k(const uint8_t* qs, const uint8_t* scales, const uint16_t* dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+    const float2 s = scale_and_minimum(scales, dm, static_cast<uint64_t>(row) * (cols / 32) + column / 32);
+    nibbles(qs, row, column, cols, v);
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) v[i] = fmaf(s.x, v[i], -s.y);
+  });
+}
+
+extern "C" __global__ void __launch_bounds__(128) embed_q5_k(const uint32_t* qs, const uint32_t* qt, const uint8_t* scales, const uint16_t* dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+    const uint64_t block = static_cast<uint64_t>(row) * (cols / 32) + column / 32;
+    const float2 s = scale_and_minimum(scales, dm, block);
+    five_bits(qs, qt, block, column % 32, v);
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) v[i] = fmaf(s.x, v[i], -s.y);
+  });
+}
+
+extern "C" __global__ void __launch_bounds__(128) embed_q6_k(const uint32_t* qs, const uint32_t* qt, const int8_t* scales, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
+    const uint64_t block = static_cast<uint64_t>(row) * (cols / 32) + column / 32;
+    const uint4 q = reinterpret_cast<const uint4*>(qs)[block];
+    const uint2 t = reinterpret_cast<const uint2*>(qt)[block];
+    const bool second_half = column % 32 >= 16;
+    const uint32_t a = second_half ? q.w : q.x, b = second_half ? t.x : q.y, c = second_half ? t.y : q.z;
+    const uint32_t last = (a & 0x03030303u) | ((b >> 4) & 0x0c0c0c0cu) | ((c >> 2) & 0x30303030u);
+    bytes(column % 16 == 0 ? (a >> 2) & 0x3f3f3f3fu : c & 0x3f3f3f3fu, v, 0);
+    bytes(column % 16 == 0 ? b & 0x3f3f3f3fu : last, v, 4);
+    const float scale = f32_from_f16(d[block / 8]) * static_cast<float>(scales[block * 2 + (second_half ? 1 : 0)]);
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) v[i] = scale * (v[i] - 32.0f);
   });
 }

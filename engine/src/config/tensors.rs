@@ -57,8 +57,8 @@ pub fn check_tensors(source: &dyn TensorSource, config: &ModelConfig) -> Result<
                 return Err(error(&name, format!("is {}, but norms must be F32", info.dtype)));
             }
             TensorRole::Matrix if crate::quant::plane_block_bytes(info.dtype).is_none() => {
-                let reason =
-                    format!("is {}; weights that run are F32, F16, BF16, Q8_0, Q4_0, Q4_1", info.dtype);
+                let types = crate::quant::DEVICE_TYPES;
+                let reason = format!("is {}; weights that run are {types}", info.dtype);
                 return Err(error(&name, reason));
             }
             TensorRole::Matrix if !info.cols().is_multiple_of(8) => {

@@ -80,6 +80,10 @@ pub fn device_format(dtype: DType) -> Option<TensorFormat> {
         DType::Q8_0 => TensorFormat::Q8_0,
         DType::Q4_0 => TensorFormat::Q4_0,
         DType::Q4_1 => TensorFormat::Q4_1,
+        DType::Q5_0 => TensorFormat::Q5_0,
+        DType::Q4_K => TensorFormat::Q4_K,
+        DType::Q5_K => TensorFormat::Q5_K,
+        DType::Q6_K => TensorFormat::Q6_K,
         _ => return None,
     })
 }
@@ -263,8 +267,9 @@ impl LinearWeight {
         }
         if device_format(weight.dtype).is_none() {
             let reason = format!(
-                "is {}; weights that run are F32, F16, BF16, F8_E4M3 with block scales, NVFP4, Q8_0, Q4_0, Q4_1",
-                weight.dtype
+                "is {}; weights that run are {}, F8_E4M3 with block scales, NVFP4",
+                weight.dtype,
+                quant::DEVICE_TYPES
             );
             return Err(finder.error("weight", reason));
         }

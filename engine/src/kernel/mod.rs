@@ -79,7 +79,8 @@ pub use param::{
     Classed, Counter, CounterIn, CounterInOut, In, InOut, KernelParam, OptionalIn, Out, Quantised,
 };
 pub use tensor::{
-    BF16, F16, F32, NVFP4, PlaneDecl, Q4_0, Q4_1, Q8_0, QTensor, QuantFormat, RawTensor, TensorFormat,
+    BF16, F16, F32, NVFP4, PlaneDecl, Q4_0, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, QTensor, QuantFormat,
+    RawTensor, TensorFormat,
 };
 
 /// The attribute that declares a kernel.

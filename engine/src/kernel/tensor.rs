@@ -30,6 +30,7 @@ impl PlaneDecl {
 /// The formats in which weights stay on the device. All planes are row-major, `[rows, cols / block]` blocks, but for those
 /// with one element a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(non_camel_case_types)] // the field's own names
 pub enum TensorFormat {
     /// IEEE single.
     F32,
@@ -43,6 +44,17 @@ pub enum TensorFormat {
     Q4_0,
     /// 32 weights: `qs` as Q4_0, `dm` 2 × f16; `w = d·q + m`.
     Q4_1,
+    /// 32 weights of five bits, q, in the order of [`pack_five_bits`](crate::quant::pack_five_bits): `qs` 4 words, `qt` 1 word,
+    /// `d` f16; `w = d·(q − 16)`.
+    Q5_0,
+    /// 256 weights, eight sub-blocks of 32: of each `qs` 16 bytes as Q4_0 and `scales` 2 bytes (scale s, minimum m, six bits
+    /// each); `dm` 2 × f16; `w = (d·s)·q − dm·m`.
+    Q4_K,
+    /// 256 weights: as Q4_K, but of each sub-block `qs` 4 words and `qt` 1 word of five bits a weight as Q5_0.
+    Q5_K,
+    /// 256 weights of six bits, q, in the order of [`pack_six_bits`](crate::quant::pack_six_bits): for each 32 weights `qs` 4 words, `qt`
+    /// 2 words and `scales` 2 × i8, s, of 16 weights each; `d` f16; `w = (d·s)·(q − 32)`.
+    Q6_K,
     /// 16 weights: `qs` 8 bytes (byte j: element 2j low, 2j + 1 high) of e2m1 (bit 3 the sign), `scales` 1 × e4m3; and a
     /// `global` f32 for each row, so that matrices with scales of their own can be stacked; `w = (e2m1·e4m3)·global`, of
     /// which the first product is exact in f32.
@@ -59,13 +71,17 @@ const fn row_plane(name: &'static str, c_type: &'static str, row_bytes: u64) -> 
 
 impl TensorFormat {
     /// Every format.
-    pub const ALL: [TensorFormat; 7] = [
+    pub const ALL: [TensorFormat; 11] = [
         TensorFormat::F32,
         TensorFormat::F16,
         TensorFormat::BF16,
         TensorFormat::Q8_0,
         TensorFormat::Q4_0,
         TensorFormat::Q4_1,
+        TensorFormat::Q5_0,
+        TensorFormat::Q4_K,
+        TensorFormat::Q5_K,
+        TensorFormat::Q6_K,
         TensorFormat::NVFP4,
     ];
 
@@ -78,6 +94,32 @@ impl TensorFormat {
             TensorFormat::Q8_0 => const { &[plane("qs", "int8_t", 32), plane("d", "uint16_t", 2)] },
             TensorFormat::Q4_0 => const { &[plane("qs", "uint8_t", 16), plane("d", "uint16_t", 2)] },
             TensorFormat::Q4_1 => const { &[plane("qs", "uint8_t", 16), plane("dm", "uint16_t", 4)] },
+            TensorFormat::Q5_0 => {
+                const { &[plane("qs", "uint32_t", 16), plane("qt", "uint32_t", 4), plane("d", "uint16_t", 2)] }
+            }
+            TensorFormat::Q4_K => {
+                const { &[plane("qs", "uint8_t", 128), plane("scales", "uint8_t", 16), plane("dm", "uint16_t", 4)] }
+            }
+            TensorFormat::Q5_K => {
+                const {
+                    &[
+                        plane("qs", "uint32_t", 128),
+                        plane("qt", "uint32_t", 32),
+                        plane("scales", "uint8_t", 16),
+                        plane("dm", "uint16_t", 4),
+                    ]
+                }
+            }
+            TensorFormat::Q6_K => {
+                const {
+                    &[
+                        plane("qs", "uint32_t", 128),
+                        plane("qt", "uint32_t", 64),
+                        plane("scales", "int8_t", 16),
+                        plane("d", "uint16_t", 2),
+                    ]
+                }
+            }
             TensorFormat::NVFP4 => {
                 const {
                     &[
@@ -94,7 +136,8 @@ impl TensorFormat {
     pub const fn block(self) -> u64 {
         match self {
             TensorFormat::F32 | TensorFormat::F16 | TensorFormat::BF16 => 1,
-            TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 => 32,
+            TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 | TensorFormat::Q5_0 => 32,
+            TensorFormat::Q4_K | TensorFormat::Q5_K | TensorFormat::Q6_K => 256,
             TensorFormat::NVFP4 => 16,
         }
     }
@@ -103,7 +146,12 @@ impl TensorFormat {
     pub const fn column_multiple(self) -> u64 {
         match self {
             TensorFormat::F32 | TensorFormat::F16 | TensorFormat::BF16 => 8,
-            TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 | TensorFormat::NVFP4 => 32,
+            TensorFormat::Q8_0
+            | TensorFormat::Q4_0
+            | TensorFormat::Q4_1
+            | TensorFormat::Q5_0
+            | TensorFormat::NVFP4 => 32,
+            TensorFormat::Q4_K | TensorFormat::Q5_K | TensorFormat::Q6_K => 256,
         }
     }
 
@@ -132,6 +180,10 @@ impl TensorFormat {
             TensorFormat::Q8_0 => "Q8_0",
             TensorFormat::Q4_0 => "Q4_0",
             TensorFormat::Q4_1 => "Q4_1",
+            TensorFormat::Q5_0 => "Q5_0",
+            TensorFormat::Q4_K => "Q4_K",
+            TensorFormat::Q5_K => "Q5_K",
+            TensorFormat::Q6_K => "Q6_K",
             TensorFormat::NVFP4 => "NVFP4",
         }
     }
@@ -160,7 +212,7 @@ macro_rules! formats {
         }
     )*};
 }
-formats!(F32 F16 BF16 Q8_0 Q4_0 Q4_1 NVFP4);
+formats!(F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q4_K Q5_K Q6_K NVFP4);
 
 /// A weight matrix whose format is known at run time.
 #[derive(Debug, Clone)]

@@ -13,7 +13,9 @@ use crate::config::ModelConfig;
 use crate::decode::Sampler;
 use crate::device::Buffer;
 use crate::engine::Engine;
-use crate::kernel::{BF16, F16, F32, Launch, LaunchError, Q4_0, Q4_1, Q8_0, RawTensor, TensorFormat};
+use crate::kernel::{
+    BF16, F16, F32, Launch, LaunchError, Q4_0, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, RawTensor, TensorFormat,
+};
 use crate::kernels::{embed, hyper as kernels, pipeline, sample};
 use crate::plan::{Arena, Plan, PlanBuilder, PlanError, Scratch};
 
@@ -600,5 +602,5 @@ fn embed_rows(
         };
     }
     call!(F32 => embed_f32, F16 => embed_f16, BF16 => embed_bf16, Q8_0 => embed_q8_0, Q4_0 => embed_q4_0,
-        Q4_1 => embed_q4_1)
+        Q4_1 => embed_q4_1, Q5_0 => embed_q5_0, Q4_K => embed_q4_k, Q5_K => embed_q5_k, Q6_K => embed_q6_k)
 }

@@ -1,7 +1,10 @@
 //! Linear layers in a plan: which kernel serves a weight format under an activation program.
 
 use crate::device::{Buffer, DeviceError};
-use crate::kernel::{BF16, F16, F32, Launch, LaunchError, NVFP4, Q4_0, Q4_1, Q8_0, RawTensor, TensorFormat};
+use crate::kernel::{
+    BF16, F16, F32, Launch, LaunchError, NVFP4, Q4_0, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, RawTensor,
+    TensorFormat,
+};
 use crate::kernels::{matvec, norm};
 use crate::options::Activations;
 use crate::plan::{Arena, PlanBuilder, PlanError, Scratch};
@@ -223,12 +226,14 @@ pub fn matvec(
     if wants_i16(b, weight) {
         let (q, scale) = x.i16()?;
         return by_format!(weight, (q, scale, residual, y, rows, cols, tokens), Q8_0 => matvec::matvec_i16_q8_0,
-            Q4_0 => matvec::matvec_i16_q4_0, Q4_1 => matvec::matvec_i16_q4_1, NVFP4 => matvec::matvec_i16_nvfp4);
+            Q4_0 => matvec::matvec_i16_q4_0, Q4_1 => matvec::matvec_i16_q4_1, NVFP4 => matvec::matvec_i16_nvfp4, Q5_0 => matvec::matvec_i16_q5_0, Q4_K => matvec::matvec_i16_q4_k, Q5_K => matvec::matvec_i16_q5_k,
+            Q6_K => matvec::matvec_i16_q6_k);
     }
     let (x, stride) = x.float()?;
     by_format!(weight, (x, residual, y, rows, cols, tokens, stride), F32 => matvec::matvec_f32, F16 => matvec::matvec_f16,
         BF16 => matvec::matvec_bf16, Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0, Q4_1 => matvec::matvec_q4_1,
-        NVFP4 => matvec::matvec_nvfp4)
+        NVFP4 => matvec::matvec_nvfp4, Q5_0 => matvec::matvec_q5_0, Q4_K => matvec::matvec_q4_k, Q5_K => matvec::matvec_q5_k,
+        Q6_K => matvec::matvec_q6_k)
 }
 
 /// `y[r] = silu(min(W[r]·x, limit)) · clamp(W[rows + r]·x, ±limit)` for every row of `x`; `W` is `[2·rows, cols]`, gate above up.
@@ -244,12 +249,14 @@ pub fn matvec_swiglu(
         let (q, scale) = x.i16()?;
         return by_format!(weight, (q, scale, y, rows, cols, limit, tokens), Q8_0 => matvec::matvec_swiglu_i16_q8_0,
             Q4_0 => matvec::matvec_swiglu_i16_q4_0, Q4_1 => matvec::matvec_swiglu_i16_q4_1,
-            NVFP4 => matvec::matvec_swiglu_i16_nvfp4);
+            NVFP4 => matvec::matvec_swiglu_i16_nvfp4, Q5_0 => matvec::matvec_swiglu_i16_q5_0, Q4_K => matvec::matvec_swiglu_i16_q4_k, Q5_K => matvec::matvec_swiglu_i16_q5_k,
+            Q6_K => matvec::matvec_swiglu_i16_q6_k);
     }
     let (x, _) = x.float()?;
     by_format!(weight, (x, y, rows, cols, limit, tokens), F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16,
         BF16 => matvec::matvec_swiglu_bf16, Q8_0 => matvec::matvec_swiglu_q8_0, Q4_0 => matvec::matvec_swiglu_q4_0,
-        Q4_1 => matvec::matvec_swiglu_q4_1, NVFP4 => matvec::matvec_swiglu_nvfp4)
+        Q4_1 => matvec::matvec_swiglu_q4_1, NVFP4 => matvec::matvec_swiglu_nvfp4, Q5_0 => matvec::matvec_swiglu_q5_0, Q4_K => matvec::matvec_swiglu_q4_k, Q5_K => matvec::matvec_swiglu_q5_k,
+        Q6_K => matvec::matvec_swiglu_q6_k)
 }
 
 /// Rows that are read by one input: one matrix where their formats agree, else one for each.

@@ -12,6 +12,7 @@ mod blocks;
 mod encode;
 mod f8;
 mod k_blocks;
+mod k_planes;
 mod nvfp4;
 mod planes;
 
@@ -21,8 +22,9 @@ use crate::format::DType;
 
 pub use encode::quantise;
 pub use f8::{dequantise_f8_block, f8_block_planes};
+pub use k_planes::{pack_five_bits, pack_six_bits, unpack_five_bits, unpack_six_bits};
 pub use nvfp4::{E2M1, NVFP4_BLOCK, dequantise_nvfp4, global_of_divisor, global_of_multiplier};
-pub use planes::{copy, plane_block_bytes, split};
+pub use planes::{DEVICE_TYPES, copy, join, plane_block_bytes, split};
 
 /// A type without the operation asked for, or slices whose lengths do not fit each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

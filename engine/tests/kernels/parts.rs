@@ -1,7 +1,7 @@
 //! Fused kernels have the bits of their parts, tokens those that they have alone, and NaN stays.
 
 use bitwalk::device::Buffer;
-use bitwalk::kernel::{BF16, F16, F32, NVFP4, Q4_0, Q4_1, Q8_0};
+use bitwalk::kernel::{BF16, F16, F32, NVFP4, Q4_0, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0};
 use bitwalk::kernels::{activation, attention, embed, matvec, norm};
 
 use crate::rig::{Rig, bits, bits_of, floats, planes, unit};
@@ -41,9 +41,9 @@ impl Input {
 
 /// For each format: `TOKENS` tokens in a launch against one at a time, and the gated pair against its two halves.
 macro_rules! linear_layers {
-    ($($format:ident $matvec:ident $swiglu:ident $i16_matvec:tt $i16_swiglu:tt;)*) => {
+    ($shapes:expr, $($format:ident $matvec:ident $swiglu:ident $i16_matvec:tt $i16_swiglu:tt;)*) => {
         let rig = Rig::new();
-        for (rows, cols) in [(5usize, 96usize), (40, 576), (3, 2080), (2, 8224)] {
+        for (rows, cols) in $shapes {
             let input = Input::new(&rig, cols, cols + 32);
             let contiguous = Input::new(&rig, cols, cols);
             let (r, c, tokens) = (rows as u32, cols as u32, TOKENS as u32);
@@ -98,6 +98,7 @@ macro_rules! linear_layers {
 #[test]
 fn linear_layers_have_the_bits_of_one_token_and_of_their_parts() {
     linear_layers! {
+        [(5usize, 96usize), (40, 576), (3, 2080), (2, 8224)],
         F32 matvec_f32 matvec_swiglu_f32 () ();
         F16 matvec_f16 matvec_swiglu_f16 () ();
         BF16 matvec_bf16 matvec_swiglu_bf16 () ();
@@ -105,6 +106,13 @@ fn linear_layers_have_the_bits_of_one_token_and_of_their_parts() {
         Q4_0 matvec_q4_0 matvec_swiglu_q4_0 (matvec_i16_q4_0) (matvec_swiglu_i16_q4_0);
         Q4_1 matvec_q4_1 matvec_swiglu_q4_1 (matvec_i16_q4_1) (matvec_swiglu_i16_q4_1);
         NVFP4 matvec_nvfp4 matvec_swiglu_nvfp4 (matvec_i16_nvfp4) (matvec_swiglu_i16_nvfp4);
+        Q5_0 matvec_q5_0 matvec_swiglu_q5_0 (matvec_i16_q5_0) (matvec_swiglu_i16_q5_0);
+    }
+    linear_layers! {
+        [(5usize, 256usize), (40, 768), (2, 8448)],
+        Q4_K matvec_q4_k matvec_swiglu_q4_k (matvec_i16_q4_k) (matvec_swiglu_i16_q4_k);
+        Q5_K matvec_q5_k matvec_swiglu_q5_k (matvec_i16_q5_k) (matvec_swiglu_i16_q5_k);
+        Q6_K matvec_q6_k matvec_swiglu_q6_k (matvec_i16_q6_k) (matvec_swiglu_i16_q6_k);
     }
 }
 

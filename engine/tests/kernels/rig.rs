@@ -69,6 +69,11 @@ pub fn planes<Q: QuantFormat>(rows: u64, cols: u64) -> Vec<Vec<u8>> {
     let n = (rows * cols) as usize;
     let half = |i: u64| half::f16::from_f32(unit(7, i) / 32.0 + 0.0625).to_le_bytes();
     let scales = |count: u64| (0..count).flat_map(half).collect::<Vec<u8>>();
+    // Of super-blocks, whose sub-blocks have integers of up to 63, or 127, as scales.
+    let small = |count: u64| {
+        (0..count).flat_map(|i| half::f16::from_f32(unit(7, i) / 512.0 + 0.004).to_le_bytes()).collect()
+    };
+    let sub_scales = |count: u64| (0..count).map(|i| bits(4, i) as u8 & 63).collect::<Vec<u8>>();
     let random = |count: usize| (0..count as u64).map(|i| bits(3, i) as u8).collect::<Vec<u8>>();
     let blocks = rows * cols / 32;
     match Q::FORMAT {
@@ -82,6 +87,10 @@ pub fn planes<Q: QuantFormat>(rows: u64, cols: u64) -> Vec<Vec<u8>> {
         TensorFormat::Q8_0 => vec![random(n), scales(blocks)],
         TensorFormat::Q4_0 => vec![random(n / 2), scales(blocks)],
         TensorFormat::Q4_1 => vec![random(n / 2), scales(2 * blocks)],
+        TensorFormat::Q5_0 => vec![random(n / 2), random(n / 8), scales(blocks)],
+        TensorFormat::Q4_K => vec![random(n / 2), sub_scales(2 * blocks), small(blocks / 4)],
+        TensorFormat::Q5_K => vec![random(n / 2), random(n / 8), sub_scales(2 * blocks), small(blocks / 4)],
+        TensorFormat::Q6_K => vec![random(n / 2), random(n / 4), random(n / 16), small(blocks / 8)],
         TensorFormat::NVFP4 => {
             // e4m3 codes from 0.5 to 3.75, of either sign.
             let codes = (0..2 * blocks).map(|i| (0x30 + (bits(8, i) % 24) as u8) | (bits(9, i) as u8 & 0x80));

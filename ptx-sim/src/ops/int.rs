@@ -160,11 +160,11 @@ lanes! {
     Dp4aSS(a: u32, b: u32, c: u32) -> u32 [16] { dp4a::<true, true>(a, b, c) }
     Dp2aLoUU(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<false, false, false>(a, b, c) }
     Dp2aLoUS(a: u32, b: u32, c: u32) -> u32 [1] { dp2a::<false, true, false>(a, b, c) }
-    Dp2aLoSU(a: u32, b: u32, c: u32) -> u32 [1] { dp2a::<true, false, false>(a, b, c) }
+    Dp2aLoSU(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<true, false, false>(a, b, c) }
     Dp2aLoSS(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<true, true, false>(a, b, c) }
     Dp2aHiUU(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<false, false, true>(a, b, c) }
     Dp2aHiUS(a: u32, b: u32, c: u32) -> u32 [1] { dp2a::<false, true, true>(a, b, c) }
-    Dp2aHiSU(a: u32, b: u32, c: u32) -> u32 [1] { dp2a::<true, false, true>(a, b, c) }
+    Dp2aHiSU(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<true, false, true>(a, b, c) }
     Dp2aHiSS(a: u32, b: u32, c: u32) -> u32 [16] { dp2a::<true, true, true>(a, b, c) }
 }
 

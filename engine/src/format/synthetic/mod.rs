@@ -144,6 +144,47 @@ impl SyntheticSource {
                 let scales = words(key(&format!("{name}.dm")), 0x003f_003f, m << 16 | u32::from(d.to_bits()));
                 (DType::Q4_1, vec![words(key(&name), u32::MAX, 0), scales])
             }
+            TensorFormat::Q5_0 | TensorFormat::Q4_K | TensorFormat::Q5_K | TensorFormat::Q6_K => {
+                let mut fills = vec![words(key(&name), u32::MAX, 0)];
+                if format != TensorFormat::Q4_K {
+                    fills.push(words(key(&format!("{name}.qt")), u32::MAX, 0));
+                }
+                let scales = key(&format!("{name}.scales"));
+                let halves = |part: &str, mask, base| words(key(&format!("{name}.{part}")), mask, base);
+                // Scales of sub-blocks are 32 … 63: mean 47.5, mean square 2341.5.
+                let dtype = match format {
+                    TensorFormat::Q5_0 => {
+                        // Mean square of a uniform 0 … 31 less 16.
+                        fills.push(halves("d", 0x803f_803f, both(half(spread.deviation / 85.5f64.sqrt()))));
+                        DType::Q5_0
+                    }
+                    TensorFormat::Q6_K => {
+                        fills.push(words(scales, 0x1f1f_1f1f, 0x2020_2020));
+                        let d = spread.deviation / (2341.5f64 * 341.5).sqrt();
+                        // Of either sign; halves this small have few bits to vary.
+                        fills.push(halves("d", 0x8000_8000, both(half(d))));
+                        DType::Q6_K
+                    }
+                    _ => {
+                        // Minima are 40 … 55, so of the scales' mean, times the mean of the integers. What remains of a sub-block's
+                        // mean has the variance of scales (85.25) and minima (21.25), times the square of that.
+                        let (levels, dtype) = if format == TensorFormat::Q4_K {
+                            (16.0, DType::Q4_K)
+                        } else {
+                            (32.0, DType::Q5_K)
+                        };
+                        let (middle, variance): (f64, f64) =
+                            ((levels - 1.0) / 2.0, (levels * levels - 1.0) / 12.0);
+                        let unit = 2341.5 * variance + middle * middle * (85.25 + 21.25);
+                        fills.push(words(scales, 0x0f1f_0f1f, 0x2820_2820));
+                        let d = f16::from_f64(spread.deviation / unit.sqrt());
+                        let dmin = half(middle * d.to_f64());
+                        fills.push(halves("dm", 0, dmin << 16 | u32::from(d.to_bits())));
+                        dtype
+                    }
+                };
+                (dtype, fills)
+            }
             TensorFormat::NVFP4 => return self.nvfp4(name, &shape, spread.deviation),
         };
         self.push(TensorInfo { name, shape, dtype }, fills);
@@ -234,24 +275,21 @@ impl TensorSource for SyntheticSource {
         let mut bytes = vec![0; info.bytes() as usize];
         match self.fills[i].as_slice() {
             [fill] => fill.write(&mut bytes),
-            // On disk a block's scales stand before its integers.
             fills => {
                 let sizes = quant::plane_block_bytes(info.dtype).unwrap_or_default();
                 let blocks = bytes.len() / info.dtype.block_bytes();
-                let planes: Vec<Vec<u8>> = fills
-                    .iter()
-                    .zip(sizes)
-                    .map(|(fill, size)| {
-                        let mut plane = vec![0; blocks * size];
-                        fill.write(&mut plane);
-                        plane
-                    })
-                    .collect();
-                for (i, block) in bytes.chunks_exact_mut(info.dtype.block_bytes()).enumerate() {
-                    let (scales, quants) = block.split_at_mut(sizes[1]);
-                    scales.copy_from_slice(&planes[1][i * sizes[1]..][..sizes[1]]);
-                    quants.copy_from_slice(&planes[0][i * sizes[0]..][..sizes[0]]);
-                }
+                let plane = |(fill, size): (&PlaneFill, &usize)| {
+                    let mut plane = vec![0; blocks * size];
+                    fill.write(&mut plane);
+                    plane
+                };
+                let planes: Vec<Vec<u8>> = fills.iter().zip(sizes).map(plane).collect();
+                let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
+                quant::join(info.dtype, &planes, &mut bytes).map_err(|error| FormatError::Tensor {
+                    path: self.path.clone(),
+                    tensor: name.into(),
+                    reason: error.to_string(),
+                })?;
             }
         }
         Ok(Cow::Owned(bytes))

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use super::random::Random;
 use crate::device::F8E4M3;
 use crate::kernel::{Fill, HostTensor, TensorFormat};
-use crate::quant::E2M1;
+use crate::quant::{self, E2M1};
 
 /// The planes of a `[rows, cols]` matrix and its values by the format's definition. Weights have standard deviation
 /// `fill`, 1/√cols without one; every bit pattern of the quantised integers occurs.
@@ -49,6 +49,9 @@ pub(super) fn random(
         }
         TensorFormat::Q8_0 | TensorFormat::Q4_0 | TensorFormat::Q4_1 => {
             blocks(format, count / 32, deviation, random, &mut values)
+        }
+        TensorFormat::Q5_0 | TensorFormat::Q4_K | TensorFormat::Q5_K | TensorFormat::Q6_K => {
+            sub_blocks(format, count / 32, deviation, random, &mut values)
         }
         TensorFormat::NVFP4 => nvfp4(rows, cols, deviation, random, &mut values),
     };
@@ -102,6 +105,83 @@ fn blocks(
     vec![quants, scales]
 }
 
+/// Runs of 32 weights of four, five or six bits, any; scales of sub-blocks all over their range.
+fn sub_blocks(
+    format: TensorFormat,
+    count: u64,
+    deviation: f64,
+    random: Random,
+    values: &mut Vec<f32>,
+) -> Vec<Vec<u8>> {
+    let (mut qs, mut qt, mut scales, mut halves) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let bits = match format {
+        TensorFormat::Q4_K => 4,
+        TensorFormat::Q6_K => 6,
+        _ => 5,
+    };
+    let levels = f64::from(1u32 << bits);
+    let minima = matches!(format, TensorFormat::Q4_K | TensorFormat::Q5_K);
+    // Sub-blocks that share their halves, and the root of the mean square of six-bit scales, or of any i8.
+    let (shared, scale) = match format {
+        TensorFormat::Q5_0 => (1, 1.0),
+        TensorFormat::Q6_K => (8, 74.0),
+        _ => (8, 36.7),
+    };
+    let (mut d, mut dmin) = (0f32, 0f32);
+    for block in 0..count {
+        let word = |i: u64| random.bits(16 * block + i);
+        if block % shared == 0 {
+            let spread = 0.5 + random.uniform(16 * block + 8);
+            let sign = if !minima && word(9) & 1 == 1 { -1.0 } else { 1.0 };
+            let half = f16::from_f64(sign * spread * deviation / (integer_deviation(levels) * scale));
+            halves.extend(half.to_le_bytes());
+            d = half.to_f32();
+            if minima {
+                // On the average, minima are the middle of the range.
+                let half = f16::from_f64(f64::from(d) * (levels - 1.0) / 2.0);
+                halves.extend(half.to_le_bytes());
+                dmin = half.to_f32();
+            }
+        }
+        let q: [u8; 32] =
+            std::array::from_fn(|i| word(i as u64 / 8).to_le_bytes()[i % 8] & ((1u8 << bits) - 1));
+        let group = |g: usize| u32::from_le_bytes([q[4 * g], q[4 * g + 1], q[4 * g + 2], q[4 * g + 3]]);
+        match bits {
+            4 => qs.extend((0..16).map(|j| q[j] | q[j + 16] << 4)),
+            5 => {
+                let [first @ .., last] = quant::pack_five_bits(std::array::from_fn(group));
+                qs.extend(first.iter().flat_map(|word| word.to_le_bytes()));
+                qt.extend(last.to_le_bytes());
+            }
+            _ => {
+                let [a, b] = [0, 4]
+                    .map(|g| quant::pack_six_bits([group(g), group(g + 1), group(g + 2), group(g + 3)]));
+                qs.extend([a[0], a[1], a[2], b[0]].iter().flat_map(|word| word.to_le_bytes()));
+                qt.extend([b[1], b[2]].iter().flat_map(|word| word.to_le_bytes()));
+            }
+        }
+        let codes = word(10).to_le_bytes();
+        match format {
+            TensorFormat::Q5_0 => values.extend(q.map(|q| d * (f32::from(q) - 16.0))),
+            TensorFormat::Q6_K => {
+                scales.extend(&codes[..2]);
+                let weight = |i: usize| d * f32::from(codes[i / 16] as i8) * (f32::from(q[i]) - 32.0);
+                values.extend((0..32).map(weight));
+            }
+            _ => {
+                // Minima near the scales, as quantisation makes them: the mean of a sub-block is small beside its weights.
+                let s = codes[0] & 63;
+                let m = (s + codes[1] % 8).saturating_sub(4).min(63);
+                scales.extend([s, m]);
+                let (d, m) = (d * f32::from(s), dmin * f32::from(m));
+                values.extend(q.map(|q| d * f32::from(q) - m));
+            }
+        }
+    }
+    let planes = [qs, qt, scales, halves];
+    planes.into_iter().filter(|plane| !plane.is_empty()).collect()
+}
+
 /// Any codes; block scales of one to two times 2⁰ … 2³, of either sign; a global scale a row.
 fn nvfp4(rows: u64, cols: u64, deviation: f64, random: Random, values: &mut Vec<f32>) -> Vec<Vec<u8>> {
     let (mut qs, mut scales, mut globals) = (Vec::new(), Vec::new(), Vec::new());
@@ -133,7 +213,6 @@ fn nvfp4(rows: u64, cols: u64, deviation: f64, random: Random, values: &mut Vec<
 mod tests {
     use super::*;
     use crate::format::DType;
-    use crate::quant;
 
     #[test]
     fn planes_mean_what_the_formats_say() {
@@ -144,32 +223,34 @@ mod tests {
             (TensorFormat::Q8_0, DType::Q8_0),
             (TensorFormat::Q4_0, DType::Q4_0),
             (TensorFormat::Q4_1, DType::Q4_1),
+            (TensorFormat::Q5_0, DType::Q5_0),
+            (TensorFormat::Q4_K, DType::Q4_K),
+            (TensorFormat::Q5_K, DType::Q5_K),
+            (TensorFormat::Q6_K, DType::Q6_K),
         ];
         for (format, dtype) in formats {
-            let (planes, host) = random(format, 5, 64, None, Random::new(&[format.name()])).unwrap();
+            let cols = 64.max(format.block());
+            let (planes, host) = random(format, 5, cols, None, Random::new(&[format.name()])).unwrap();
+            assert_eq!(planes.len(), format.planes().len(), "{format}");
             for (plane, decl) in planes.iter().zip(format.planes()) {
                 assert_eq!(
                     plane.len() as u64,
-                    5 * 64 / format.block() * decl.block_bytes,
+                    decl.bytes(5, cols / format.block()),
                     "{format} {}",
                     decl.name
                 );
             }
-            // In a file the scales of a block stand before its quants.
-            let blocks = 5 * 64 / format.block() as usize;
-            let mut file = Vec::new();
-            for block in 0..blocks {
-                for plane in planes.iter().rev() {
-                    let size = plane.len() / blocks;
-                    file.extend(&plane[block * size..][..size]);
-                }
-            }
-            let mut wanted = vec![0f32; 5 * 64];
+            let blocks = 5 * (cols / format.block()) as usize;
+            let mut file = vec![0; blocks * dtype.block_bytes()];
+            let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
+            quant::join(dtype, &planes, &mut file).unwrap();
+            let mut wanted = vec![0f32; 5 * cols as usize];
             quant::dequantise(dtype, &file, &mut wanted).unwrap();
             assert_eq!(host.values, wanted, "{format}");
             let square = wanted.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / wanted.len() as f64;
-            // 320 weights of variance 1/64 (13/12 of that for blocks of random scale, plus 1/12 for Q4_1's means).
-            assert!((0.6..1.8).contains(&(square * 64.0)), "{format}: {}", square * 64.0);
+            // 320 weights or more of variance 1/cols (13/12 of that for blocks of random scale, plus 1/12 for Q4_1's means).
+            let variance = square * cols as f64;
+            assert!((0.6..1.8).contains(&variance), "{format}: {variance}");
         }
     }
 

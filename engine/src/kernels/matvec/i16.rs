@@ -15,7 +15,7 @@ pub(in crate::kernels) fn i16_dot(row: &[f32], xq: &[i16], xs: &[f32]) -> f64 {
     row.chunks(32).zip(xq.chunks(32).zip(xs)).map(block).sum()
 }
 
-fn reference(
+pub(super) fn reference(
     w: &HostTensor,
     xq: &[i16],
     xs: &[f32],
@@ -34,7 +34,7 @@ fn reference(
     }
 }
 
-fn swiglu_reference(
+pub(super) fn swiglu_reference(
     w: &HostTensor,
     xq: &[i16],
     xs: &[f32],

@@ -2,8 +2,10 @@
 //! with those of the `i16` program (`matvec_i16_…`).
 
 mod i16;
+mod k;
 
 pub use i16::*;
+pub use k::*;
 
 use super::activation::swiglu_value;
 use super::token_rows;
