@@ -98,7 +98,7 @@ pub(super) fn split_q5_0(block: &[u8; 22], qs: &mut [u8; 16], qt: &mut [u8; 4], 
     *d = part(block, 0);
     let high = word(block, 2);
     // A multiplication spreads four bits over four bytes: bit i goes to bit 8i, and 16 times that.
-    let fifth = |group: usize| ((high >> (4 * group) & 15) * 0x0020_4081 & 0x0101_0101) << 4;
+    let fifth = |group: usize| (((high >> (4 * group) & 15) * 0x0020_4081) & 0x0101_0101) << 4;
     let groups = std::array::from_fn(|g| {
         let nibbles = word(block, 6 + 4 * (g % 4));
         (if g < 4 { nibbles } else { nibbles >> 4 }) & LOW_4 | fifth(g)
