@@ -149,7 +149,7 @@ impl Engine {
     /// [`EngineError::NoEntry`] for a kernel that has no compiled entry, or was not in
     /// [`KERNELS`](crate::kernel::KERNELS) when the engine was made; [`EngineError::Module`] for PTX that does not load, and
     /// for a kernel that was not loaded before a capture and is asked for within it; [`EngineError::Abi`] for an entry with other
-    /// parameters than were declared.
+    /// parameters than were declared, or that does not wait for the launch ahead as it was declared to.
     pub fn function(&self, decl: &'static KernelDecl) -> Result<&Function, EngineError> {
         self.modules.function(decl)
     }

@@ -93,6 +93,7 @@ impl Modules {
             .map(|p| EntryParam { offset: p.offset, size: p.size, align: p.align })
             .collect();
         decl.check_abi(&params, info.max_threads)?;
+        decl.check_dependence(&info.dependence, self.arch.has_dependent_launch())?;
         self.kernels.fetch_add(1, Ordering::Relaxed);
         self.params.fetch_add(params.len() as u64, Ordering::Relaxed);
         self.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -148,7 +149,7 @@ mod tests {
                 for entry in &whole.entries {
                     let text = single_entry(module.text, &entry.name).unwrap();
                     let alone = census(module.name, &text).unwrap();
-                    assert_eq!(alone.entries, [entry.clone()], "{} {}", arch.name(), module.name);
+                    assert_eq!(alone.entries, std::slice::from_ref(entry), "{} {}", arch.name(), module.name);
                     let line_of = |text: &str| {
                         text.lines().position(|l| l.contains(&format!(".entry {}(", entry.name)))
                     };

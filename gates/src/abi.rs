@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use bitwalk::kernel::{EntryParam, KERNELS, KernelDecl, by_name};
 use bitwalk_kernels::Arch;
-use ptx_sim::module::Module;
+use ptx_sim::{census, module::Module};
 
 use crate::context::{GateContext, targets};
 use crate::gate::{Gate, Tooth};
@@ -22,7 +22,7 @@ const TARGETS: [Arch; 2] = [Arch::Compute80, Arch::Compute90];
 
 impl Gate for Abi {
     const NAME: &'static str = "abi";
-    const PROVES: &'static str = "every kernel's declared parameters are those of its compiled entry";
+    const PROVES: &'static str = "every kernel's declared parameters are those of its compiled entry, and dependent ones wait on every path";
     const TEETH: &'static [Tooth] = &[
         Tooth {
             fault: "an entry compiled with a 64-bit scalar where 32 bits are declared",
@@ -33,6 +33,21 @@ impl Gate for Abi {
             fault: "an entry compiled with one parameter less",
             must_say: "the declaration lowers to",
             bite: |_, report| bite(report, PtxFault::Dropped),
+        },
+        Tooth {
+            fault: "a dependent kernel that some threads leave without waiting",
+            must_say: "without griddepcontrol.wait",
+            bite: |_, report| bite_dependent(report, "hc_expand", PtxFault::LeavesEarly),
+        },
+        Tooth {
+            fault: "a dependent kernel that stores before it waits",
+            must_say: "stores before griddepcontrol.wait",
+            bite: |_, report| bite_dependent(report, "hc_expand", PtxFault::StoresEarly("streams")),
+        },
+        Tooth {
+            fault: "a kernel that waits and is not declared dependent",
+            must_say: "not declared `dependent`",
+            bite: |_, report| bite_dependent(report, "read_only", PtxFault::Waits),
         },
     ];
 
@@ -69,8 +84,17 @@ impl Gate for Abi {
 }
 
 fn bite(report: &mut Report, fault: PtxFault) -> Result<()> {
-    let decl = by_name("matvec_q8_0").context("kernel matvec_q8_0 is gone: plant the fault in another")?;
-    compare_ptx(report, Arch::Compute80, &|module, text| {
+    bite_in(report, Arch::Compute80, "matvec_q8_0", fault)
+}
+
+fn bite_dependent(report: &mut Report, kernel: &str, fault: PtxFault) -> Result<()> {
+    bite_in(report, Arch::Compute90, kernel, fault)
+}
+
+fn bite_in(report: &mut Report, arch: Arch, kernel: &str, fault: PtxFault) -> Result<()> {
+    let decl =
+        by_name(kernel).with_context(|| format!("kernel {kernel} is gone: plant the fault in another"))?;
+    compare_ptx(report, arch, &|module, text| {
         Ok(if module == decl.module { Cow::Owned(fault.plant(decl, text)?) } else { Cow::Borrowed(text) })
     })
 }
@@ -79,15 +103,19 @@ fn bite(report: &mut Report, fault: PtxFault) -> Result<()> {
 type Edit<'a> = &'a dyn Fn(&str, &'static str) -> Result<Cow<'static, str>>;
 
 fn compare_ptx(report: &mut Report, arch: Arch, edit: Edit<'_>) -> Result<()> {
-    let mut modules = BTreeMap::new();
+    let (mut modules, mut dependence) = (BTreeMap::new(), BTreeMap::new());
     for ptx in bitwalk_kernels::modules(arch) {
-        let module = Module::parse(ptx.name, &edit(ptx.name, ptx.text)?)?;
+        let text = edit(ptx.name, ptx.text)?;
+        let module = Module::parse(ptx.name, &text)?;
+        for entry in census(ptx.name, &text)?.entries {
+            dependence.insert((ptx.name, entry.name), entry.dependence);
+        }
         modules.insert(ptx.name, module);
     }
     let mut decls: Vec<&'static KernelDecl> =
         KERNELS.iter().copied().filter(|decl| !decl.module.starts_with("test_")).collect();
     decls.sort_by_key(|decl| decl.name);
-    let mut params = 0;
+    let (mut params, mut waits) = (0, 0);
     for decl in &decls {
         let Some(kernel) = modules.get(decl.module).and_then(|module| module.entry(decl.entry)) else {
             report.fail(format!(
@@ -108,6 +136,12 @@ fn compare_ptx(report: &mut Report, arch: Arch, edit: Edit<'_>) -> Result<()> {
         let threads = kernel.max_ntid.map_or(1024, |limit| limit.iter().product());
         if let Err(mismatch) = decl.check_abi(&compiled, threads) {
             report.fail(format!("{}: {mismatch}", arch.name()));
+        }
+        if let Some(found) = dependence.get(&(decl.module, decl.entry.to_owned())) {
+            if let Err(mismatch) = decl.check_dependence(found, arch.has_dependent_launch()) {
+                report.fail(format!("{}: {mismatch}", arch.name()));
+            }
+            waits += u64::from(found.waits());
         }
         params += compiled.len() as u64;
     }
@@ -133,8 +167,11 @@ fn compare_ptx(report: &mut Report, arch: Arch, edit: Edit<'_>) -> Result<()> {
     }
     report.compared("kernels", decls.len() as u64);
     report.compared("parameters", params);
+    if arch.has_dependent_launch() {
+        report.compared("dependent kernels", waits);
+    }
     report.note(format!(
-        "{}: {} kernels, {params} parameters compared with the PTX; {probes} probe entries have no declaration",
+        "{}: {} kernels, {params} parameters compared with the PTX, {waits} dependent; {probes} probe entries have no declaration",
         arch.name(),
         decls.len()
     ));

@@ -21,8 +21,17 @@ pub enum PtxFault {
     Widened(&'static str),
     /// The entry lacks its last parameter.
     Dropped,
-    /// The kernel stores a zero through this pointer (by C name) before anything else.
+    /// The kernel stores a zero through this pointer (by C name) before anything else, but after its wait for the launch
+    /// ahead, where it has one.
     Stores(&'static str),
+    /// The kernel stores a zero through this pointer (by C name) before it waits for the launch ahead.
+    StoresEarly(&'static str),
+    /// The kernel reads through this pointer (by C name) before it waits for the launch ahead.
+    ReadsEarly(&'static str),
+    /// Some threads might leave the kernel without having waited for the launch ahead.
+    LeavesEarly,
+    /// The kernel waits for the launch ahead, whether it is launched beside it or not.
+    Waits,
     /// The entry's barriers are gone.
     Unsynchronised,
 }
@@ -42,6 +51,20 @@ fn body(entry: &str, text: &str) -> Option<std::ops::Range<usize>> {
     let start = text.lines().position(declares)?;
     let length = text.lines().skip(start).position(|line| line == "}")?;
     Some(start..start + length)
+}
+
+/// The text to `lines`, with `early` before the wait of `entry`; how many places there were.
+fn before_the_wait(entry: &str, text: &str, early: &str, lines: &mut Vec<String>) -> Result<usize> {
+    let body = body(entry, text).context("no such entry in the text")?;
+    let mut planted = 0;
+    for (index, line) in text.lines().enumerate() {
+        if body.contains(&index) && line.trim() == "griddepcontrol.wait;" && planted == 0 {
+            lines.push(early.to_owned());
+            planted += 1;
+        }
+        lines.push(line.to_owned());
+    }
+    Ok(planted)
 }
 
 impl PtxFault {
@@ -88,10 +111,46 @@ impl PtxFault {
             }
             PtxFault::Stores(pointer) => {
                 let load = format!("[{}]", label(pointer)?);
-                for line in text.lines() {
+                let body = body(decl.entry, text).context("no such entry in the text")?;
+                let waits = |line: &str| line.trim() == "griddepcontrol.wait;";
+                let wait = text.lines().skip(body.start).take(body.len()).position(waits);
+                let wait = wait.map_or(0, |at| body.start + at);
+                // The pointer, once it is loaded, until the store is in place.
+                let mut at = None;
+                for (index, line) in text.lines().enumerate() {
                     lines.push(line.to_owned());
                     if line.contains("ld.param") && line.contains(&load) {
-                        lines.push(format!("\tst.global.u32 \t[{}], 0;", loaded(line)?));
+                        at = Some(loaded(line)?.to_owned());
+                    }
+                    if index >= wait
+                        && let Some(register) = at.take()
+                    {
+                        lines.push(format!("\tst.global.u32 \t[{register}], 0;"));
+                        planted += 1;
+                    }
+                }
+            }
+            PtxFault::StoresEarly(pointer) | PtxFault::ReadsEarly(pointer) => {
+                let label = label(pointer)?;
+                let access = match self {
+                    PtxFault::StoresEarly(_) => "st.global.u32 [early], 0;",
+                    _ => "ld.global.u32 value, [early];",
+                };
+                let early = format!(
+                    "\t{{ .reg .b64 early; .reg .b32 value; ld.param.u64 early, [{label}]; cvta.to.global.u64 early, early; {access} }}"
+                );
+                planted += before_the_wait(decl.entry, text, &early, &mut lines)?;
+            }
+            PtxFault::LeavesEarly => {
+                let early = "\t{ .reg .pred leaves; .reg .b32 thread; mov.u32 thread, %tid.x; setp.gt.u32 leaves, thread, 2000; @leaves ret; }";
+                planted += before_the_wait(decl.entry, text, early, &mut lines)?;
+            }
+            PtxFault::Waits => {
+                let body = body(decl.entry, text).context("no such entry in the text")?;
+                for (index, line) in text.lines().enumerate() {
+                    lines.push(line.to_owned());
+                    if body.contains(&index) && line == "{" {
+                        lines.push("\tgriddepcontrol.wait;".to_owned());
                         planted += 1;
                     }
                 }

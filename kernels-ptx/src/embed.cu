@@ -2,6 +2,7 @@
 // writes NaN, so that a bad prompt cannot pass for a good one. Grid (blocks of columns, tokens), one thread eight columns.
 #include "bw_math.cuh"
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 
 using namespace bw;
 
@@ -70,6 +71,7 @@ __device__ __forceinline__ float2 scale_and_minimum(const uint8_t* scales, const
 }  // namespace bw
 
 extern "C" __global__ void __launch_bounds__(128) embed_f32(const float* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const float4* p = reinterpret_cast<const float4*>(data + static_cast<uint64_t>(row) * cols + column);
     const float4 a = p[0], b = p[1];
@@ -78,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_f32(const float* data, c
 }
 
 extern "C" __global__ void __launch_bounds__(128) embed_f16(const uint16_t* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint4 w = *reinterpret_cast<const uint4*>(data + static_cast<uint64_t>(row) * cols + column);
     const uint32_t words[4] = {w.x, w.y, w.z, w.w};
@@ -90,6 +93,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_f16(const uint16_t* data
 }
 
 extern "C" __global__ void __launch_bounds__(128) embed_bf16(const uint16_t* data, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint4 w = *reinterpret_cast<const uint4*>(data + static_cast<uint64_t>(row) * cols + column);
     const uint32_t words[4] = {w.x, w.y, w.z, w.w};
@@ -102,6 +106,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_bf16(const uint16_t* dat
 }
 
 extern "C" __global__ void __launch_bounds__(128) embed_q8_0(const int8_t* qs, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint2 q = *reinterpret_cast<const uint2*>(qs + static_cast<uint64_t>(row) * cols + column);
     const float scale = f32_from_f16(d[static_cast<uint64_t>(row) * (cols / 32) + column / 32]);
@@ -114,6 +119,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_q8_0(const int8_t* qs, c
 }
 
 extern "C" __global__ void __launch_bounds__(128) embed_q4_0(const uint8_t* qs, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const float scale = f32_from_f16(d[static_cast<uint64_t>(row) * (cols / 32) + column / 32]);
     nibbles(qs, row, column, cols, v);
@@ -123,6 +129,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_q4_0(const uint8_t* qs, 
 }
 
 extern "C" __global__ void __launch_bounds__(128) embed_q4_1(const uint8_t* qs, const uint16_t* dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint32_t pair = reinterpret_cast<const uint32_t*>(dm)[static_cast<uint64_t>(row) * (cols / 32) + column / 32];
     const float scale = f32_from_f16(static_cast<uint16_t>(pair)), minimum = f32_from_f16(static_cast<uint16_t>(pair >> 16));
@@ -133,6 +140,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_q4_1(const uint8_t* qs, 
 }
 
 extern "C" __global__ void __launch_bounds__(128) embed_q5_0(const uint32_t* qs, const uint32_t* qt, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint64_t block = static_cast<uint64_t>(row) * (cols / 32) + column / 32;
     five_bits(qs, qt, block, column % 32, v);
@@ -143,6 +151,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_q5_0(const uint32_t* qs,
 }
 
 extern "C" __global__ void __launch_bounds__(128) embed_q4_k(const uint8_t* qs, const uint8_t* scales, const uint16_t* dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const float2 s = scale_and_minimum(scales, dm, static_cast<uint64_t>(row) * (cols / 32) + column / 32);
     nibbles(qs, row, column, cols, v);
@@ -152,6 +161,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_q4_k(const uint8_t* qs, 
 }
 
 extern "C" __global__ void __launch_bounds__(128) embed_q5_k(const uint32_t* qs, const uint32_t* qt, const uint8_t* scales, const uint16_t* dm, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint64_t block = static_cast<uint64_t>(row) * (cols / 32) + column / 32;
     const float2 s = scale_and_minimum(scales, dm, block);
@@ -162,6 +172,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_q5_k(const uint32_t* qs,
 }
 
 extern "C" __global__ void __launch_bounds__(128) embed_q6_k(const uint32_t* qs, const uint32_t* qt, const int8_t* scales, const uint16_t* d, const uint32_t* tokens, const uint32_t* position, float* x, uint32_t cols, uint32_t vocab, uint32_t count, uint32_t copies) {
+  dependent_begin();
   embed(tokens, position, x, cols, vocab, copies, [&](uint32_t row, uint32_t column, float(&v)[8]) {
     const uint64_t block = static_cast<uint64_t>(row) * (cols / 32) + column / 32;
     const uint4 q = reinterpret_cast<const uint4*>(qs)[block];

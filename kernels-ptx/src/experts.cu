@@ -2,6 +2,7 @@
 // are stacked by rows. Block (token and place, block of rows): a row is reduced as in `matvec` (see matvec.cuh), so the results have
 // the bits of `matvec_swiglu` and `matvec` over that expert's rows alone. An id past the experts writes NaN.
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 #include "formats.cuh"
 
 using namespace bw;
@@ -52,48 +53,59 @@ __device__ __forceinline__ void down(const typename K::Planes& planes, const uin
 }  // namespace bw
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_f32(const float* data, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
+  dependent_begin();
   gate_up<F32>({data}, ids, {x, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
 }
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_f16(const uint16_t* data, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
+  dependent_begin();
   gate_up<F16>({data}, ids, {x, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
 }
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_bf16(const uint16_t* data, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
+  dependent_begin();
   gate_up<BF16>({data}, ids, {x, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
 }
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
+  dependent_begin();
   gate_up<NVFP4>({qs, scales, global}, ids, {x, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
 }
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_i16_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const int16_t* xq, const float* xs, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
+  dependent_begin();
   gate_up<NVFP4Int16>({qs, scales, global}, ids, {xq, xs, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
 }
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_f32(const float* data, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
+  dependent_begin();
   down<F32>({data}, ids, {act, blockIdx.x * cols}, y, rows, cols, experts);
 }
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_f16(const uint16_t* data, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
+  dependent_begin();
   down<F16>({data}, ids, {act, blockIdx.x * cols}, y, rows, cols, experts);
 }
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_bf16(const uint16_t* data, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
+  dependent_begin();
   down<BF16>({data}, ids, {act, blockIdx.x * cols}, y, rows, cols, experts);
 }
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
+  dependent_begin();
   down<NVFP4>({qs, scales, global}, ids, {act, blockIdx.x * cols}, y, rows, cols, experts);
 }
 
 extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_i16_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const int16_t* actq, const float* acts, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
+  dependent_begin();
   down<NVFP4Int16>({qs, scales, global}, ids, {actq, acts, blockIdx.x * cols}, y, rows, cols, experts);
 }
 
 // out[token] = Σ weights[token, place] · y[token, place] in the order of the places, a fused chain from 0; then + shared[token]. Grid
 // (blocks of quads of columns, tokens), a thread a quad.
 extern "C" __global__ void __launch_bounds__(128) experts_combine(const float* y, const float* weights, const float* shared, float* out, uint32_t cols, uint32_t k, uint32_t tokens) {
+  dependent_begin();
   const uint32_t quad = blockIdx.x * COMBINE_THREADS + threadIdx.x, quads = cols / 4;
   if (quad >= quads) return;
   const uint64_t token = blockIdx.y;

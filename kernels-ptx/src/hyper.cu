@@ -3,6 +3,7 @@
 // input, hc_expand updates the streams; mean_norm ends the walk. A block has a token, so chunks of tokens change no bit.
 #include "block.cuh"
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 
 using namespace bw;
 
@@ -89,19 +90,23 @@ __device__ __forceinline__ void norm_staged(float4 squares, const float* weight,
 }  // namespace bw
 
 extern "C" __global__ void __launch_bounds__(512) hc_project_f32(const float* w, const float* streams, float* m, uint32_t rows, uint32_t cols, uint32_t tokens) {
+  dependent_begin();
   hc_project<RowF32>(w, streams, m, rows, cols);
 }
 
 extern "C" __global__ void __launch_bounds__(512) hc_project_f16(const uint16_t* w, const float* streams, float* m, uint32_t rows, uint32_t cols, uint32_t tokens) {
+  dependent_begin();
   hc_project<RowF16>(w, streams, m, rows, cols);
 }
 
 extern "C" __global__ void __launch_bounds__(512) hc_project_bf16(const uint16_t* w, const float* streams, float* m, uint32_t rows, uint32_t cols, uint32_t tokens) {
+  dependent_begin();
   hc_project<RowBF16>(w, streams, m, rows, cols);
 }
 
 // A block a token. The last warp makes post and comb, in registers, while the others collapse the streams and norm the sum.
 extern "C" __global__ void __launch_bounds__(544) hc_collapse(const float* streams, const float* m, const float* base, const float* scale, const float* norm_weight, float* collapsed, float* normed, float* post, float* comb, uint32_t hidden, uint32_t n, uint32_t iters, float hc_eps, float eps, uint32_t tokens) {
+  dependent_begin();
   __shared__ float warp_sum[ROW_THREADS / WARP];
   const uint32_t token = blockIdx.x, lane = lane_id(), rows = n * (n + 2);
   const float* row = m + token * (rows + 1);
@@ -140,6 +145,7 @@ extern "C" __global__ void __launch_bounds__(544) hc_collapse(const float* strea
 // streams[j] = post[j] · y, then + comb[i, j] · streams[i] for i in order, with the streams from before. A thread a quad of
 // columns of all streams.
 extern "C" __global__ void __launch_bounds__(64) hc_expand(float* streams, const float* y, const float* post, const float* comb, uint32_t hidden, uint32_t n, uint32_t tokens) {
+  dependent_begin();
   const uint32_t at = blockIdx.x * blockDim.x + threadIdx.x, token = blockIdx.y;
   if (at >= hidden / 4) return;
   float* s = streams + static_cast<uint64_t>(token) * n * hidden;
@@ -162,6 +168,7 @@ extern "C" __global__ void __launch_bounds__(64) hc_expand(float* streams, const
 
 // y = RMSNorm(mean of the streams) · weight; the mean is their sum in order, over n. A block a token.
 extern "C" __global__ void __launch_bounds__(512) mean_norm(const float* streams, const float* weight, float* y, uint32_t hidden, uint32_t n, float eps, uint32_t tokens) {
+  dependent_begin();
   __shared__ float warp_sum[ROW_THREADS / WARP];
   const uint32_t token = blockIdx.x;
   const float* s = streams + static_cast<uint64_t>(token) * n * hidden;

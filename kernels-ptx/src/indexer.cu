@@ -2,6 +2,7 @@
 // selection of the best, all from the position on the device.
 #include "block.cuh"
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 
 using namespace bw;
 
@@ -101,8 +102,10 @@ __device__ __forceinline__ Cut find_cut(const float* scores, uint32_t n, uint32_
 extern "C" __global__ void __launch_bounds__(1024) indexer_append(const float* k, const float* gate, const float* k_weight, const float* k_bias, const float* ape, float* k_ring, float* gate_ring, float* pool_keys, const uint32_t* position, uint32_t dim, uint32_t kpool, float eps, uint32_t tokens, uint32_t x_stride) {
   __shared__ float sums[MAX_APPEND_DIM / WARP];
   __shared__ float squares[MAX_APPEND_DIM / WARP];
-  const uint32_t c = threadIdx.x, first = *position;
+  const uint32_t c = threadIdx.x;
   const float weight = k_weight[c], bias = k_bias[c], count = static_cast<float>(dim);
+  dependent_begin();
+  const uint32_t first = *position;
   for (uint32_t token = 0; token < tokens; ++token) {
     const uint64_t row = static_cast<uint64_t>(token) * x_stride;
     const uint32_t at = first + token, slot = at % kpool;
@@ -129,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(1024) indexer_append(const float* k
 // are complete at the token. Block (32 pools, token), a warp four pools: a lane takes quads 32 apart of a key, its chain over them,
 // in order, and a butterfly give the product.
 extern "C" __global__ void __launch_bounds__(256) indexer_scores(const float* q, const float* weights, const float* pool_keys, const uint32_t* position, float* scores, uint32_t heads, uint32_t dim, uint32_t kpool, uint32_t max_pools, uint32_t tokens, uint32_t w_stride) {
+  dependent_begin();
   const uint32_t token = blockIdx.y, lane = lane_id(), quads = dim / 4;
   const uint32_t complete = (*position + token + 1) / kpool;
   if (blockIdx.x * SCORE_WARPS * POOLS >= complete) return;
@@ -176,6 +180,7 @@ extern "C" __global__ void __launch_bounds__(256) indexer_scores(const float* q,
 // The pools of a token's selection, ascending, and how many: all complete ones where they are no more than `top`, else the `top`
 // with the highest scores, of equal ones the first, NaN the lowest. A block a token.
 extern "C" __global__ void __launch_bounds__(1024) indexer_select(const float* scores, const uint32_t* position, uint32_t* pools, uint32_t* count, uint32_t kpool, uint32_t top, uint32_t max_pools, uint32_t tokens) {
+  dependent_begin();
   __shared__ uint32_t warp_above[SELECT_THREADS / WARP];
   __shared__ uint32_t warp_ties[SELECT_THREADS / WARP];
   const uint32_t token = blockIdx.x;

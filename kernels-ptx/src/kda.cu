@@ -2,6 +2,7 @@
 // which is updated in place. Tokens of a chunk are taken one after the other, so its length changes no bit.
 #include "bw_math.cuh"
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 #include "warp.cuh"
 
 using namespace bw;
@@ -46,6 +47,8 @@ __device__ __forceinline__ void kda_step(const float* qkv, const float* decay, c
   __shared__ float predicted[GROUPS][D], read_out[GROUPS][D];
   const uint32_t head = blockIdx.x, group = threadIdx.x / D, column = threadIdx.x % D, lane = lane_id();
   const uint32_t inner = heads * D, channel = head * D + column;
+  const float rate = bw::exp(a_log[head]), own_dt_bias = dt_bias[channel], own_norm_weight = norm_weight[column];
+  dependent_begin();
   float* own = state + (static_cast<uint64_t>(head) * D + group * ROWS) * D + column;
   float s[ROWS];
   if (*position == 0) {
@@ -55,7 +58,6 @@ __device__ __forceinline__ void kda_step(const float* qkv, const float* decay, c
 #pragma unroll
     for (uint32_t i = 0; i < ROWS; ++i) s[i] = own[i * D];
   }
-  const float rate = bw::exp(a_log[head]);
   const float4* q_own = reinterpret_cast<const float4*>(q_row + group * ROWS);
   const float4* k_own = reinterpret_cast<const float4*>(k_row + group * ROWS);
   const float4* decay_own = reinterpret_cast<const float4*>(decay_row + group * ROWS);
@@ -79,7 +81,7 @@ __device__ __forceinline__ void kda_step(const float* qkv, const float* decay, c
     if (threadIdx.x < D) {
       q_row[column] = q[column] / sqrtf(q_squares + L2_EPS) * QUERY_SCALE;
       k_row[column] = k[column] / sqrtf(k_squares + L2_EPS);
-      const float r = decay[at] + dt_bias[channel];
+      const float r = decay[at] + own_dt_bias;
       decay_row[column] = bw::exp(bounded != 0 ? bound * bw::sigmoid(rate * r) : -(rate * bw::softplus(r)));
     }
     __syncthreads();
@@ -126,7 +128,7 @@ __device__ __forceinline__ void kda_step(const float* qkv, const float* decay, c
         if (c / WARP == warp_id()) o = v;
       }
       const float inverse = 1.0f / sqrtf(butterfly_sum<WARP>(squares) / static_cast<float>(D) + eps);
-      y[at] = o * inverse * norm_weight[column] * bw::sigmoid(gate[at]);
+      y[at] = o * inverse * own_norm_weight * bw::sigmoid(gate[at]);
     }
   }
 #pragma unroll
@@ -138,14 +140,17 @@ __device__ __forceinline__ void kda_step(const float* qkv, const float* decay, c
 // y[t, c] = silu(Σ_k weight[c, k] · x at token t − (taps − 1) + k), in order of k. ring[p mod taps] holds what x was at position p;
 // positions before 0 count as zeros. A thread a channel.
 extern "C" __global__ void __launch_bounds__(128) conv_silu(const float* x, const float* weight, float* ring, const uint32_t* position, float* y, uint32_t channels, uint32_t taps, uint32_t tokens, uint32_t x_stride) {
-  const uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x;
-  if (channel >= channels) return;
-  const uint32_t first = *position, unused = MAX_TAPS - taps;
-  Window window;
+  const uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x, unused = MAX_TAPS - taps;
   float w[MAX_TAPS];
 #pragma unroll
+  for (uint32_t i = 0; i < MAX_TAPS; ++i)
+    w[i] = channel < channels && i >= unused ? weight[static_cast<uint64_t>(channel) * taps + i - unused] : 0.0f;
+  dependent_begin();
+  if (channel >= channels) return;
+  const uint32_t first = *position;
+  Window window;
+#pragma unroll
   for (uint32_t i = 0; i < MAX_TAPS; ++i) {
-    w[i] = i >= unused ? weight[static_cast<uint64_t>(channel) * taps + i - unused] : 0.0f;
     // Place i is, before the first push, MAX_TAPS − i tokens before the first.
     const uint32_t age = MAX_TAPS - i;
     window.v[i] = age < taps && age <= first ? ring[static_cast<uint64_t>((first - age) % taps) * channels + channel] : 0.0f;

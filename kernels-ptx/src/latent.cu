@@ -6,6 +6,7 @@
 // listed ascending, and then the tail, the (p + 1) mod kpool positions of the pool that is not complete.
 #include "block.cuh"
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 #include "formats.cuh"
 
 using namespace bw;
@@ -179,36 +180,44 @@ __device__ __forceinline__ void latent_split(const float* q, const typename Row:
 }  // namespace bw
 
 extern "C" __global__ void __launch_bounds__(128) latent_append_f32(const float* x, const float* weight, float* cache, const uint32_t* position, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride) {
+  dependent_begin();
   latent_append<RowF32>(x, weight, cache, position, cols, eps, x_stride);
 }
 
 extern "C" __global__ void __launch_bounds__(128) latent_append_f16(const float* x, const float* weight, uint16_t* cache, const uint32_t* position, uint32_t cols, float eps, uint32_t tokens, uint32_t x_stride) {
+  dependent_begin();
   latent_append<RowF16>(x, weight, cache, position, cols, eps, x_stride);
 }
 
 extern "C" __global__ void __launch_bounds__(256) heads_matvec_f32(const float* w, const float* x, float* y, uint32_t heads, uint32_t rows, uint32_t cols, uint32_t tokens) {
+  dependent_begin();
   heads_matvec<F32>({w}, x, y, heads, rows, cols);
 }
 
 extern "C" __global__ void __launch_bounds__(256) heads_matvec_f16(const uint16_t* w, const float* x, float* y, uint32_t heads, uint32_t rows, uint32_t cols, uint32_t tokens) {
+  dependent_begin();
   heads_matvec<F16>({w}, x, y, heads, rows, cols);
 }
 
 extern "C" __global__ void __launch_bounds__(256) heads_matvec_bf16(const uint16_t* w, const float* x, float* y, uint32_t heads, uint32_t rows, uint32_t cols, uint32_t tokens) {
+  dependent_begin();
   heads_matvec<BF16>({w}, x, y, heads, rows, cols);
 }
 
 extern "C" __global__ void __launch_bounds__(256) latent_split_f32(const float* q, const float* cache, const uint32_t* pools, const uint32_t* count, const uint32_t* position, float* partial, float* max_sum, uint32_t heads, uint32_t dim, float scale, uint32_t kpool, uint32_t max_pools, uint32_t max_chunks, uint32_t tokens) {
+  dependent_begin();
   latent_split<RowF32>(q, cache, pools, count, position, partial, max_sum, heads, dim, scale, kpool, max_pools, max_chunks);
 }
 
 extern "C" __global__ void __launch_bounds__(256) latent_split_f16(const float* q, const uint16_t* cache, const uint32_t* pools, const uint32_t* count, const uint32_t* position, float* partial, float* max_sum, uint32_t heads, uint32_t dim, float scale, uint32_t kpool, uint32_t max_pools, uint32_t max_chunks, uint32_t tokens) {
+  dependent_begin();
   latent_split<RowF16>(q, cache, pools, count, position, partial, max_sum, heads, dim, scale, kpool, max_pools, max_chunks);
 }
 
 // y[token, head] = Σ_c exp(m_c − m) · partial[c] / Σ_c exp(m_c − m) · sum_c over the chunks c of the selection in order, m the
 // largest m_c. A block a head and token, `dim` threads, a thread a column.
 extern "C" __global__ void __launch_bounds__(512) latent_fold(const float* partial, const float* max_sum, const uint32_t* count, const uint32_t* position, float* y, uint32_t heads, uint32_t dim, uint32_t kpool, uint32_t max_chunks, uint32_t tokens) {
+  dependent_begin();
   __shared__ float warp_max[MAX_DIM / WARP];
   __shared__ float weight[FOLD_CHUNKS];
   __shared__ float weighted_sum[FOLD_CHUNKS];

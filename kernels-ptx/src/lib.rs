@@ -24,6 +24,11 @@ impl Arch {
         }
     }
 
+    /// Whether PTX for it knows programmatic dependent launch (`griddepcontrol`).
+    pub const fn has_dependent_launch(self) -> bool {
+        matches!(self, Self::Compute90)
+    }
+
     /// As nvcc names it, `compute_90`.
     pub fn name(self) -> &'static str {
         match self {

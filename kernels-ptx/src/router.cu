@@ -1,6 +1,7 @@
 // The router of a layer of experts: which experts a token goes to, and with what weights.
 #include "bw_math.cuh"
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 #include "warp.cuh"
 
 using namespace bw;
@@ -28,8 +29,10 @@ extern "C" __global__ void __launch_bounds__(1024) router_topk(const float* logi
   __shared__ float divisor;
   const uint32_t e = threadIdx.x;
   const bool expert = e < experts;
+  const float own_bias = expert ? bias[e] : 0.0f;
+  dependent_begin();
   const float s = expert ? bw::sigmoid(logits[static_cast<uint64_t>(blockIdx.x) * experts + e]) : 0.0f;
-  const uint32_t key = expert ? ordered(s + bias[e]) : 0u;  // a place past the experts is the last of the lowest
+  const uint32_t key = expert ? ordered(s + own_bias) : 0u;  // a place past the experts is the last of the lowest
   keys[e] = key;
   __syncthreads();
 

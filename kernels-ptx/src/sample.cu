@@ -1,5 +1,6 @@
 // Greedy sampling on the device: the largest logit, the lowest index among equals. NaN never wins; a row of NaN gives 0.
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 #include "warp.cuh"
 
 using namespace bw;
@@ -40,6 +41,7 @@ __device__ __forceinline__ Best block_best(Best best) {
 
 // value[b], index[b] = the best of the b-th of gridDim.x equal runs of the vocabulary.
 extern "C" __global__ void __launch_bounds__(256) argmax_partial(const float* logits, float* value, uint32_t* index, uint32_t vocab) {
+  dependent_begin();
   const uint32_t run = (vocab + gridDim.x - 1) / gridDim.x;
   const uint32_t first = min(blockIdx.x * run, vocab), end = min(first + run, vocab);
   Best best = {__int_as_float(0xff800000), NONE};
@@ -56,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(256) argmax_partial(const float* lo
 
 // tokens[*position + 1] = the best of the parts; *position += 1.
 extern "C" __global__ void __launch_bounds__(256) argmax_advance(const float* value, const uint32_t* index, uint32_t* tokens, uint32_t* position, uint32_t parts) {
+  dependent_begin();
   Best best = {__int_as_float(0xff800000), NONE};
   for (uint32_t i = threadIdx.x; i < parts; i += ARGMAX_THREADS) best = better(best, {value[i], index[i]});
   best = block_best(best);
@@ -68,5 +71,6 @@ extern "C" __global__ void __launch_bounds__(256) argmax_advance(const float* va
 
 // *position += count: the prompt's walks, whose next tokens are known.
 extern "C" __global__ void __launch_bounds__(32) advance(uint32_t* position, uint32_t count) {
+  dependent_begin();
   if (threadIdx.x == 0) *position += count;
 }

@@ -10,6 +10,7 @@
 // logits rank by index, the lowest first.
 #include "bw_math.cuh"
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 #include "warp.cuh"
 
 using namespace bw;
@@ -275,6 +276,7 @@ __device__ __forceinline__ Cut narrow(const Gathered& list, DrawShared& s, Cut c
 // adjusted = logits with the penalty on every token of tokens[..= *position]: divided by it where positive, else multiplied.
 // NaN becomes −∞, −0 becomes 0. best[b] is the largest of part b. The histogram is cleared for the next kernel. A block a part.
 extern "C" __global__ void __launch_bounds__(256) sample_adjust(const float* logits, const uint32_t* tokens, const uint32_t* position, const uint32_t* parameters, float* adjusted, float* best, uint32_t* count, uint64_t* mass, uint32_t vocab, uint32_t parts) {
+  dependent_begin();
   __shared__ uint32_t seen[RUN / 32];
   __shared__ float warp_best[THREADS / WARP];
   for (uint32_t b = blockIdx.x * THREADS + threadIdx.x; b < BINS; b += parts * THREADS) {
@@ -314,6 +316,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_adjust(const float* log
 
 // Adds to count and mass how many logits lie in each bin of distance from the largest, and their mass. A block a part.
 extern "C" __global__ void __launch_bounds__(256) sample_histogram(const float* adjusted, const float* best, uint32_t* count, uint64_t* mass, uint32_t vocab, uint32_t parts) {
+  dependent_begin();
   __shared__ uint64_t masses[BINS];
   __shared__ uint32_t counts[BINS];
   for (uint32_t b = threadIdx.x; b < BINS; b += THREADS) {
@@ -339,6 +342,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_histogram(const float* 
 // Part b's logits that may be kept, in order of index, to value and index from the start of its run on; how many to taken[b].
 // A block a part.
 extern "C" __global__ void __launch_bounds__(256) sample_gather(const float* adjusted, const float* best, const uint32_t* parameters, const uint32_t* count, const uint64_t* mass, float* value, uint32_t* index, uint32_t* taken, uint32_t vocab, uint32_t parts) {
+  dependent_begin();
   __shared__ uint32_t warp_count[THREADS / WARP];
   const float largest = largest_of<THREADS / WARP>(best, parts);
   const uint32_t last = last_bin(parameters, count, mass);
@@ -370,6 +374,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_gather(const float* adj
 
 // tokens[*position + 1] = a token drawn from those kept; *position += 1. One block.
 extern "C" __global__ void __launch_bounds__(1024) sample_draw(const float* best, const uint32_t* parameters, const uint64_t* mass, const float* value, const uint32_t* index, const uint32_t* taken, uint32_t* tokens, uint32_t* position, uint32_t vocab, uint32_t parts) {
+  dependent_begin();
   __shared__ DrawShared s;
   const uint32_t next = *position + 1;
   const float largest = largest_of<DRAW_THREADS / WARP>(best, parts);

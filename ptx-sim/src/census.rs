@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::dependence::{Dependence, analyse};
 use crate::module::{Param, ParseError, lay_out};
 use crate::ptx::ast::{Function, ModuleAst, Operand, Space, Statement, Variable};
 use crate::ptx::parse::parse;
@@ -21,6 +22,8 @@ pub struct EntryAbi {
     pub req_ntid: Option<[u32; 3]>,
     /// Bytes of shared memory that the entry itself declares with a size, aligned as the simulator lays them out.
     pub static_shared: u64,
+    /// What it does around `griddepcontrol.wait`.
+    pub dependence: Dependence,
 }
 
 /// The contents of a module.
@@ -41,12 +44,14 @@ pub struct Census {
 /// # Errors
 /// Where the text is not PTX.
 pub fn census(name: &str, ptx: &str) -> Result<Census, ParseError> {
-    let ast = parse(ptx).map_err(|(line, what)| ParseError { module: name.into(), line, what })?;
+    let fail = |(line, what): (u32, String)| ParseError { module: name.into(), line, what };
+    let ast = parse(ptx).map_err(fail)?;
     let mut opcodes = BTreeMap::new();
     for function in &ast.functions {
         count(function.body.as_deref().unwrap_or_default(), &mut opcodes);
     }
-    let entries = ast.functions.iter().filter(|f| f.entry).map(|f| entry_abi(&ast, f)).collect();
+    let entries = ast.functions.iter().filter(|f| f.entry).map(|f| entry_abi(&ast, f));
+    let entries = entries.collect::<Result<_, _>>().map_err(fail)?;
     Ok(Census { version: ast.version, target: ast.target.clone(), opcodes, entries })
 }
 
@@ -60,19 +65,20 @@ fn count(statements: &[Statement], opcodes: &mut BTreeMap<String, u64>) {
     }
 }
 
-fn entry_abi(ast: &ModuleAst, function: &Function) -> EntryAbi {
+fn entry_abi(ast: &ModuleAst, function: &Function) -> Result<EntryAbi, (u32, String)> {
     let (params, param_bytes) = lay_out(&function.params);
     let static_shared = shared_variables(ast, function)
         .into_iter()
         .fold(0u64, |total, v| align_up(total, v.align).saturating_add(v.size.unwrap_or(0)));
-    EntryAbi {
+    Ok(EntryAbi {
         name: function.name.clone(),
         params,
         param_bytes,
         max_ntid: function.max_ntid,
         req_ntid: function.req_ntid,
         static_shared,
-    }
+        dependence: analyse(function)?,
+    })
 }
 
 /// The shared variables with a size that `function` has: its own, then the module's that it names.

@@ -3,6 +3,7 @@
 mod census;
 mod check;
 mod decode;
+mod dependence;
 pub mod exec;
 pub mod fault;
 mod known;
@@ -14,6 +15,7 @@ mod ptx;
 pub mod system;
 
 pub use census::{Census, EntryAbi, census};
+pub use dependence::Dependence;
 pub use exec::{Access, Checks, ExecOptions, LaunchConfig, LaunchStats, PointerAccess};
 pub use fault::{Fault, FaultKind};
 pub use memory::{Memory, MemoryError};

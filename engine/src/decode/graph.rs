@@ -93,6 +93,8 @@ pub struct GraphCounters {
     pub nodes_compared: u64,
     /// Pairs of launches whose order matters and is kept by the graphs' edges.
     pub pairs_covered: u64,
+    /// Edges along which a launch begins before the one ahead of it has ended.
+    pub early_edges: u64,
 }
 
 /// What tells the graphs of one pool apart.
@@ -236,7 +238,10 @@ impl GraphDecodeState {
                 let captured = capture(engine, &plan, &mut self.counters)?;
                 self.counters.captures += 1;
                 let proof = captured.proof();
-                info!("captured {bucket}: {} nodes, {} ordered pairs", proof.nodes, proof.pairs);
+                info!(
+                    "captured {bucket}: {} nodes, {} ordered pairs, {} edges of dependent launch",
+                    proof.nodes, proof.pairs, proof.early
+                );
                 let latched = !trusted(engine, self.options, &captured, &mut self.counters)?;
                 self.pool.insert(key.clone(), Entry { captured, latched });
             }
@@ -287,6 +292,7 @@ fn capture(engine: &Engine, plan: &Plan, counters: &mut GraphCounters) -> Result
     let proof = captured.proof();
     counters.nodes_compared += proof.nodes as u64;
     counters.pairs_covered += proof.pairs as u64;
+    counters.early_edges += proof.early as u64;
     Ok(captured)
 }
 

@@ -39,6 +39,7 @@ fn function_info(module: &str, entry: &EntryAbi) -> FunctionInfo {
         required_block: entry.req_ntid,
         static_shared: u32::try_from(entry.static_shared).unwrap_or(u32::MAX),
         registers: None,
+        dependence: entry.dependence.clone(),
         params_checked_by_driver: 0,
     }
 }

@@ -227,6 +227,7 @@ impl GraphExec {
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         stream.device().expect_same(self.graph.device(), "graph", "captured")?;
         forbid_in_capture(|| Violation::Synchronisation("launch of a graph"))?;
+        stream.launched(false);
         self.exec.device.backend().exec_launch(self.exec.handle, stream.handle())?;
         self.exec.device.count(self.graph.counters);
         Ok(())

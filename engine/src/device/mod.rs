@@ -48,7 +48,7 @@ pub use element::{Element, F8E4M3};
 pub use error::{DeviceError, Result};
 pub use event::Event;
 pub use graph::{Graph, GraphEdge, GraphExec, GraphNode, KernelNode};
-pub use module::{Function, FunctionInfo, MAX_PARAMS, Module, ParamLayout};
+pub use module::{Dependence, Function, FunctionInfo, MAX_PARAMS, Module, ParamLayout};
 pub use spec::{DeviceList, DeviceSpec, ParseDeviceListError, ParseDeviceSpecError};
 pub use stream::{Access, LaunchParams, ParamAccess, Stream};
 pub use waits::{ThreadMeter, ThreadTimes};

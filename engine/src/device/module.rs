@@ -6,6 +6,8 @@ use super::error::{DeviceError, Result};
 use std::fmt;
 use std::sync::Arc;
 
+pub use ptx_sim::Dependence;
+
 /// One parameter of an entry, as its `.param` declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamLayout {
@@ -37,6 +39,8 @@ pub struct FunctionInfo {
     pub static_shared: u32,
     /// Registers a thread, where the device tells.
     pub registers: Option<u32>,
+    /// What the entry does around `griddepcontrol.wait`.
+    pub dependence: Dependence,
     /// Parameters that the driver's own description was compared with (`cuFuncGetParamInfo`).
     pub params_checked_by_driver: usize,
 }

@@ -56,7 +56,9 @@ pub struct LaunchParams<'a> {
     /// All blocks are resident at once, so that they can wait for each other.
     pub cooperative: bool,
     /// The kernel may start before its predecessor in the stream has ended, and waits for it itself
-    /// (`griddepcontrol.wait`).
+    /// (`griddepcontrol.wait`). Without effect where that cannot be or means nothing: unless what was submitted to the
+    /// stream just before is a launch (in the same capture, if there is one), and for an entry without `griddepcontrol`,
+    /// as all are that were compiled for less than compute capability 9.0.
     pub programmatic: bool,
 }
 
@@ -98,6 +100,8 @@ pub(super) struct StreamInner {
     device: Device,
     handle: StreamHandle,
     capturing: AtomicBool,
+    /// What was submitted last is a launch: only after one may a kernel start early.
+    after_launch: AtomicBool,
     machine: Mutex<CaptureMachine>,
     recorded: Mutex<Recorded>,
     /// Memory dropped during a capture: (device, address, bytes), freed when the capture has ended.
@@ -172,6 +176,7 @@ impl Stream {
             device: device.clone(),
             handle,
             capturing: AtomicBool::new(false),
+            after_launch: AtomicBool::new(false),
             machine: Mutex::default(),
             recorded: Mutex::default(),
             deferred: Mutex::default(),
@@ -181,6 +186,11 @@ impl Stream {
 
     pub(super) fn handle(&self) -> StreamHandle {
         self.0.handle
+    }
+
+    /// Notes that what was submitted last is a launch, or something else. Returns what it was before.
+    pub(super) fn launched(&self, launch: bool) -> bool {
+        self.0.after_launch.swap(launch, Ordering::AcqRel)
     }
 
     pub(super) fn staging(&self) -> MutexGuard<'_, HashMap<u32, Staging>> {
@@ -243,6 +253,7 @@ impl Stream {
         same_length("write", dst.name(), dst.len(), data.len())?;
         self.device().expect_same(dst.device(), "buffer", dst.name())?;
         self.forbid(|| Violation::PageableCopy(dst.name().to_owned()))?;
+        self.launched(false);
         let backend = self.device().backend();
         waiting(|| backend.upload(self.handle(), dst.address(), bytemuck::cast_slice(data)))?;
         self.device().count(DeviceCounters::to_device(dst.bytes()));
@@ -257,6 +268,7 @@ impl Stream {
         same_length("read", src.name(), src.len(), data.len())?;
         self.device().expect_same(src.device(), "buffer", src.name())?;
         self.forbid(|| Violation::PageableCopy(src.name().to_owned()))?;
+        self.launched(false);
         let backend = self.device().backend();
         waiting(|| backend.download(self.handle(), bytemuck::cast_slice_mut(data), src.address()))?;
         self.device().count(DeviceCounters::to_host(src.bytes()));
@@ -277,6 +289,7 @@ impl Stream {
         self.device().expect_same(src.device(), "buffer", src.name())?;
         let allocation = src.allocation();
         let address = allocation.address() + src.byte_offset() as u64;
+        self.launched(false);
         self.device().backend().download_pinned(self.handle(), dst.memory.start, address, src.bytes())?;
         self.submitted(DeviceCounters::to_host(src.bytes()), || Arc::new((allocation, dst.memory.clone())));
         Ok(())
@@ -296,6 +309,7 @@ impl Stream {
         self.device().expect_same(dst.device(), "buffer", dst.name())?;
         let allocation = dst.allocation();
         let address = allocation.address() + dst.byte_offset() as u64;
+        self.launched(false);
         self.device().backend().upload_pinned(self.handle(), address, src.memory.start, dst.bytes())?;
         self.submitted(DeviceCounters::to_device(dst.bytes()), || Arc::new((allocation, src.memory.clone())));
         Ok(())
@@ -334,6 +348,7 @@ impl Stream {
         let (to, from) = (dst.allocation(), src.allocation());
         let (dst_address, src_address) =
             (to.address() + dst.byte_offset() as u64, from.address() + src.byte_offset() as u64);
+        self.launched(false);
         device.backend().copy(self.handle(), dst_address, src_address, dst.bytes())?;
         let mut counters = DeviceCounters::default();
         if other.is_some() {
@@ -355,6 +370,7 @@ impl Stream {
         self.device().expect_same(dst.device(), "buffer", dst.name())?;
         let allocation = dst.allocation();
         let address = allocation.address() + dst.byte_offset() as u64;
+        self.launched(false);
         self.device().backend().fill(self.handle(), address, byte, dst.bytes())?;
         self.submitted(DeviceCounters::default(), || allocation);
         Ok(())
@@ -374,7 +390,11 @@ impl Stream {
     fn submit_launch(&self, function: &Function, params: &LaunchParams<'_>) -> Result<()> {
         self.device().expect_same(function.device(), "function", function.name())?;
         params.check(function.info())?;
-        self.device().backend().launch(self.handle(), function.handle(), function.info(), params)?;
+        let early =
+            self.launched(false) && params.programmatic && function.info().dependence.controls.is_some();
+        let params = LaunchParams { programmatic: early, ..*params };
+        self.device().backend().launch(self.handle(), function.handle(), function.info(), &params)?;
+        self.launched(true);
         match self.capture_under_way() {
             Some(stream) => {
                 let mut recorded = stream.recorded();
@@ -403,6 +423,7 @@ impl Stream {
     /// An event of another device, a failed call.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.device().expect_same(event.device(), "event", "event")?;
+        self.launched(false);
         self.device().backend().event_record(event.handle(), self.handle())
     }
 
@@ -413,6 +434,7 @@ impl Stream {
     /// A device of another kind, a failed call.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.device().expect_peer(event.device(), "event", "event")?;
+        self.launched(false);
         self.device().backend().event_wait(event.handle(), self.handle())
     }
 
@@ -461,6 +483,7 @@ impl<'a> CaptureInProgress<'a> {
             let error = stream.device_failure("begin capture", &error);
             stream.0.machine().finish(BodyOutcome::Returned, Err(error))?;
         }
+        stream.launched(false);
         *stream.0.recorded() = Recorded::default();
         stream.0.capturing.store(true, Ordering::Release);
         CAPTURING.with(|stack| stack.borrow_mut().push(stream.0.clone()));
@@ -473,6 +496,7 @@ impl<'a> CaptureInProgress<'a> {
         CAPTURING.with(|stack| stack.borrow_mut().retain(|other| !Arc::ptr_eq(other, &stream.0)));
         let captured = stream.device().backend().capture_end(stream.handle());
         stream.0.capturing.store(false, Ordering::Release);
+        stream.launched(false);
         let recorded = std::mem::take(&mut *stream.0.recorded());
         for (device, address, bytes) in std::mem::take(&mut *stream.0.deferred()) {
             device.release(address, bytes);

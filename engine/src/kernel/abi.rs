@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::KernelDecl;
+use crate::device::Dependence;
 
 /// One `.param` of a PTX entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +68,16 @@ pub enum AbiMismatch {
         /// Threads allowed.
         compiled: u32,
     },
+    /// A kernel that is launched before its predecessor has ended, and does not deal with it, or the other way round.
+    #[error("kernel {kernel}, entry {entry}: {what}")]
+    Dependence {
+        /// The kernel.
+        kernel: &'static str,
+        /// The entry.
+        entry: &'static str,
+        /// What is wrong, with the PTX line, and what to do.
+        what: String,
+    },
 }
 
 impl KernelDecl {
@@ -109,5 +120,48 @@ impl KernelDecl {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Compares `dependent` with what the entry does around `griddepcontrol.wait`, in PTX for a target that has it
+    /// (`has_wait`) or not.
+    ///
+    /// # Errors
+    /// A `dependent` kernel with a path that does not wait, or that stores or lets the next launch begin before the wait;
+    /// any other kernel with a `griddepcontrol`.
+    pub fn check_dependence(&self, compiled: &Dependence, has_wait: bool) -> Result<(), AbiMismatch> {
+        let wrong =
+            |what: String| Err(AbiMismatch::Dependence { kernel: self.name, entry: self.entry, what });
+        match compiled.controls {
+            Some(line) if !has_wait => {
+                return wrong(format!("griddepcontrol in line {line} of PTX for a target that has none"));
+            }
+            Some(line) if !self.dependent => {
+                return wrong(format!(
+                    "griddepcontrol in line {line}, but it is not declared `dependent` in #[launch(…)]"
+                ));
+            }
+            None if has_wait && self.dependent => {
+                return wrong(
+                    "declared `dependent`, but it has no griddepcontrol.wait: call bw::dependent_wait()"
+                        .into(),
+                );
+            }
+            None => return Ok(()),
+            Some(_) => {}
+        }
+        if let Some(line) = compiled.unwaited {
+            return wrong(format!(
+                "a path ends in line {line} without griddepcontrol.wait: wait before the first `return`"
+            ));
+        }
+        if let Some(line) = compiled.early_store {
+            return wrong(format!("line {line} stores before griddepcontrol.wait: store after it"));
+        }
+        if let Some(line) = compiled.early_trigger {
+            return wrong(format!(
+                "line {line} lets the next launch begin before griddepcontrol.wait: trigger right after it"
+            ));
+        }
+        Ok(())
     }
 }

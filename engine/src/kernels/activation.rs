@@ -50,7 +50,7 @@ fn cases() -> Vec<Case> {
 ///
 /// The tolerance: silu is within 1.63 units in the last place, and the product rounds once.
 #[kernel(module = "activation", entry = "swiglu", reference = reference, cases = cases, tol = 2e-7)]
-#[launch(grid = (n.div_ceil(256), tokens, 1), block = (256, 1, 1))]
+#[launch(grid = (n.div_ceil(256), tokens, 1), block = (256, 1, 1), dependent)]
 #[cost(read = 8 * tokens * n, write = y.bytes(), flops = 2 * tokens * n)]
 pub fn swiglu(
     #[len((tokens - 1) * x_stride + n)] gate: &[f32],

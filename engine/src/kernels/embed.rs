@@ -65,7 +65,7 @@ macro_rules! declare {
         /// `x[t, c] = w[tokens[*position + t]]` for `count` tokens t and `copies` copies c, widened to float32 exactly; an id ≥ `vocab`
         /// gives NaN. A thread eight columns.
         #[kernel(module = "embed", entry = $entry, reference = reference, cases = $cases, tol = 0)]
-        #[launch(grid = (cols.div_ceil(1024), count, 1), block = (128, 1, 1))]
+        #[launch(grid = (cols.div_ceil(1024), count, 1), block = (128, 1, 1), dependent)]
         #[cost(read = count * (w.row_bytes() + 4) + 4, write = x.bytes(), flops = count * copies * cols)]
         pub fn $name(
             #[shape(vocab, cols)] w: &QTensor<$format>,

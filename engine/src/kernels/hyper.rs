@@ -199,7 +199,7 @@ macro_rules! declare_project {
         ///
         /// The tolerance: a chain of at most 8 roundings in each sum, and nine of the fold.
         #[kernel(module = "hyper", entry = $entry, reference = project_reference, cases = project_cases, tol = 3e-7)]
-        #[launch(grid = (tokens, rows + 1, 1), block = (512, 1, 1))]
+        #[launch(grid = (tokens, rows + 1, 1), block = (512, 1, 1), dependent)]
         #[cost(read = w.bytes() + streams.bytes(), write = m.bytes(), flops = 2 * tokens * (rows + 1) * cols)]
         pub fn $name(
             #[shape(rows, cols)] w: &QTensor<$format>,
@@ -232,7 +232,7 @@ declare_project! {
 /// error of an ulp or two of its size (a few), which a weight of about ½ has a quarter of; 2e-6 absolute is what the
 /// reference data asks for.
 #[kernel(module = "hyper", entry = "hc_collapse", reference = collapse_reference, cases = collapse_cases, tol = 6e-7)]
-#[launch(grid = (blocks(tokens, n), 1, 1), block = (544, 1, 1), shared = 4 * hidden)]
+#[launch(grid = (blocks(tokens, n), 1, 1), block = (544, 1, 1), shared = 4 * hidden, dependent)]
 #[cost(
     read = streams.bytes() + m.bytes() + norm_weight.bytes(),
     write = collapsed.bytes() + normed.bytes() + post.bytes() + comb.bytes(),
@@ -269,7 +269,7 @@ pub fn hc_collapse(
 ///
 /// The tolerance is that of `n + 1` roundings.
 #[kernel(module = "hyper", entry = "hc_expand", reference = expand_reference, cases = expand_cases, tol = 3e-7)]
-#[launch(grid = ((hidden / 4).div_ceil(64), blocks(tokens, n), 1), block = (64, 1, 1))]
+#[launch(grid = ((hidden / 4).div_ceil(64), blocks(tokens, n), 1), block = (64, 1, 1), dependent)]
 #[cost(read = streams.bytes() + y.bytes(), write = streams.bytes(), flops = 2 * tokens * n * (n + 1) * hidden)]
 pub fn hc_expand(
     #[len(tokens * n * hidden)] streams: &mut [f32],
@@ -285,7 +285,7 @@ pub fn hc_expand(
 ///
 /// The tolerance is that of a handful of roundings, as `rms_norm`'s.
 #[kernel(module = "hyper", entry = "mean_norm", reference = mean_reference, cases = mean_cases, tol = 5e-7)]
-#[launch(grid = (blocks(tokens, n), 1, 1), block = (512, 1, 1), shared = 4 * hidden)]
+#[launch(grid = (blocks(tokens, n), 1, 1), block = (512, 1, 1), shared = 4 * hidden, dependent)]
 #[cost(read = streams.bytes() + weight.bytes(), write = y.bytes(), flops = tokens * (n + 4) * hidden)]
 pub fn mean_norm(
     #[len(tokens * n * hidden)] streams: &[f32],

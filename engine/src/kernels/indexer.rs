@@ -223,7 +223,7 @@ fn select_cases() -> Vec<Case> {
 /// The tolerance: the mean's error and that of the norm, a few roundings, of values of a few; the softmax adds the
 /// rounding of `exp` and of its sums.
 #[kernel(module = "indexer", entry = "indexer_append", reference = append_reference, cases = append_cases, tol = 5e-7)]
-#[launch(grid = (append_blocks(dim), 1, 1), block = (dim, 1, 1))]
+#[launch(grid = (append_blocks(dim), 1, 1), block = (dim, 1, 1), dependent)]
 #[cost(
     read = 4 * (2 * tokens + 2 + kpool) * dim,
     write = 4 * (2 * tokens * dim + tokens.div_ceil(kpool) * dim),
@@ -257,7 +257,7 @@ pub fn indexer_append(
     grid = (score_blocks(max_pools, dim), tokens, 1),
     block = (256, 1, 1),
     shared = 4 * (heads.div_ceil(4) * 4 + heads * dim)
-)]
+, dependent)]
 #[cost(
     read = q.bytes() + 4 * max_pools * dim,
     write = scores.bytes(),
@@ -283,7 +283,7 @@ pub fn indexer_scores(
 /// no more than `top`; else the `top` with the highest scores, of equal ones the lowest index, NaN the lowest score. A block
 /// a token: radix selection over the scores' bits.
 #[kernel(module = "indexer", entry = "indexer_select", reference = select_reference, cases = select_cases, tol = 0)]
-#[launch(grid = (tokens, 1, 1), block = (1024, 1, 1))]
+#[launch(grid = (tokens, 1, 1), block = (1024, 1, 1), dependent)]
 #[cost(read = scores.bytes(), write = pools.bytes() + count.bytes(), flops = 5 * tokens * max_pools)]
 pub fn indexer_select(
     #[len(tokens * max_pools)] scores: &[f32],

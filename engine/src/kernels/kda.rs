@@ -184,7 +184,7 @@ fn step_cases<const D: u32>() -> Vec<Case> {
 ///
 /// The tolerance is that of the sum's `taps` roundings and of `silu`.
 #[kernel(module = "kda", entry = "conv_silu", reference = conv_reference, cases = conv_cases, tol = 2e-7)]
-#[launch(grid = (blocks(channels, taps), 1, 1), block = (128, 1, 1))]
+#[launch(grid = (blocks(channels, taps), 1, 1), block = (128, 1, 1), dependent)]
 #[cost(
     read = 4 * (tokens * channels + channels * taps + channels * taps) + 4,
     write = 4 * (tokens * channels + tokens.min(taps) * channels),
@@ -220,7 +220,7 @@ macro_rules! declare_step {
         /// small: at position 0 it is `v · β · (k · q)`, and a query nearly orthogonal to the key leaves of `k · q` a
         /// few digits fewer. Several tokens add up to little more, since decays forget.
         #[kernel(module = "kda", entry = $entry, reference = step_reference::<$d>, cases = step_cases::<$d>, tol = 2e-6)]
-        #[launch(grid = (heads, 1, 1), block = ($threads, 1, 1))]
+        #[launch(grid = (heads, 1, 1), block = ($threads, 1, 1), dependent)]
         #[cost(
             read = state.bytes() + qkv.bytes() + decay.bytes() + gate.bytes(),
             write = state.bytes() + y.bytes(),

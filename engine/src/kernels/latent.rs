@@ -271,7 +271,7 @@ macro_rules! declare_append {
         ///
         /// The tolerance is the cache element's rounding, or for float32 that of a handful of operations.
         #[kernel(module = "latent", entry = $entry, reference = append_reference, cases = append_cases, tol = $tolerance)]
-        #[launch(grid = (tokens, 1, 1), block = (128, 1, 1))]
+        #[launch(grid = (tokens, 1, 1), block = (128, 1, 1), dependent)]
         #[cost(
             read = 4 * (tokens + 1) * cols + 4,
             write = tokens * cols * size_of::<$element>() as u64,
@@ -302,7 +302,7 @@ macro_rules! declare_heads {
         ///
         /// The tolerance is that of `matvec`'s short rows.
         #[kernel(module = "latent", entry = $entry, reference = heads_reference, cases = heads_cases, tol = 5e-7)]
-        #[launch(grid = (tokens, row_blocks(rows), heads), block = (256, 1, 1), shared = staged(cols))]
+        #[launch(grid = (tokens, row_blocks(rows), heads), block = (256, 1, 1), shared = staged(cols), dependent)]
         #[cost(read = w.bytes() + x.bytes(), write = y.bytes(), flops = 2 * tokens * heads * rows * cols)]
         pub fn $name(
             #[shape(heads * rows, cols)] w: &QTensor<$format>,
@@ -333,7 +333,7 @@ macro_rules! declare_split {
         ///
         /// The tolerance: a score's error, some 2⁻²³ of its size, goes into every weight; a few for the sums.
         #[kernel(module = "latent", entry = $entry, reference = split_reference::<$element>, cases = split_cases, tol = 1e-6)]
-        #[launch(grid = (blocks(heads.div_ceil(HEADS), dim), max_chunks, tokens), block = (256, 1, 1))]
+        #[launch(grid = (blocks(heads.div_ceil(HEADS), dim), max_chunks, tokens), block = (256, 1, 1), dependent)]
         #[cost(
             read = q.bytes() + tokens * max_chunks * 64 * dim * size_of::<$element>() as u64,
             write = partial.bytes() + max_sum.bytes(),
@@ -370,7 +370,7 @@ declare_split! {
 /// `y[t, h] = Σ_c exp(m_c − m) · partial[c] / Σ_c exp(m_c − m) · sum_c` over the chunks of the token's selection, in order. One
 /// block a head and token, a thread a column: `dim` is a multiple of 32, at most 512.
 #[kernel(module = "latent", entry = "latent_fold", reference = fold_reference, cases = fold_cases, tol = 1e-6)]
-#[launch(grid = (blocks(heads, dim), tokens, 1), block = (dim, 1, 1))]
+#[launch(grid = (blocks(heads, dim), tokens, 1), block = (dim, 1, 1), dependent)]
 #[cost(read = partial.bytes() + max_sum.bytes(), write = y.bytes(), flops = 2 * tokens * heads * max_chunks * dim)]
 pub fn latent_fold(
     #[len(tokens * heads * max_chunks * dim)] partial: &[f32],

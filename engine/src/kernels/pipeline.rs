@@ -29,7 +29,7 @@ fn hop_cases() -> Vec<Case> {
 
 /// `y = x`, bit for bit: the residual streams of a token, from one stage to the next.
 #[kernel(module = "pipeline", entry = "hop", reference = hop_reference, cases = hop_cases, tol = 0)]
-#[launch(grid = (n.div_ceil(1024), 1, 1), block = (256, 1, 1))]
+#[launch(grid = (n.div_ceil(1024), 1, 1), block = (256, 1, 1), dependent)]
 #[cost(read = x.bytes(), write = y.bytes(), flops = 0)]
 pub fn hop(
     #[len(n)] x: &[f32],
@@ -55,7 +55,7 @@ fn take_cases() -> Vec<Case> {
 
 /// `tokens[*position] = incoming[0]`: the token that the last stage handed back ([`hop_token()`]), where the first one reads it.
 #[kernel(module = "pipeline", entry = "take_token", reference = take_reference, cases = take_cases, tol = 0)]
-#[launch(grid = (1, 1, 1), block = (32, 1, 1))]
+#[launch(grid = (1, 1, 1), block = (32, 1, 1), dependent)]
 #[cost(read = 8, write = 4, flops = 0)]
 pub fn take_token(#[len(1)] incoming: &[u32], #[len(1)] tokens: &mut [u32], position: &Counter);
 
@@ -73,7 +73,7 @@ fn hop_token_cases() -> Vec<Case> {
 
 /// `out[0] = tokens[*position]`: the token that the last stage chose, to be taken by the first one ([`take_token()`]).
 #[kernel(module = "pipeline", entry = "hop_token", reference = hop_token_reference, cases = hop_token_cases, tol = 0)]
-#[launch(grid = (1, 1, 1), block = (32, 1, 1))]
+#[launch(grid = (1, 1, 1), block = (32, 1, 1), dependent)]
 #[cost(read = 8, write = 4, flops = 0)]
 pub fn hop_token(
     #[len(1)] tokens: &[u32],

@@ -75,7 +75,7 @@ fn cases() -> Vec<Case> {
 ///
 /// The tolerance: s is within 1.5 units in the last place, the sum of k such, a quotient and a product round in turn.
 #[kernel(module = "router", entry = "router_topk", reference = reference, cases = cases, tol = 4e-7)]
-#[launch(grid = (tokens, 1, 1), block = (32 * experts.div_ceil(32), 1, 1))]
+#[launch(grid = (tokens, 1, 1), block = (32 * experts.div_ceil(32), 1, 1), dependent)]
 #[cost(
     read = logits.bytes() + bias.bytes(),
     write = ids.bytes() + weights.bytes(),

@@ -88,7 +88,7 @@ fn advance_only_reference(position: &mut u32, count: u32) {
 /// The best of each of [`argmax_parts`] equal runs of the vocabulary, the lowest index among equals; one block a part. A part
 /// without a number has value −∞; a part of no logits has index `u32::MAX` too.
 #[kernel(module = "sample", entry = "argmax_partial", reference = partial_reference, cases = partial_cases, tol = 0)]
-#[launch(grid = (parts(vocab), 1, 1), block = (256, 1, 1))]
+#[launch(grid = (parts(vocab), 1, 1), block = (256, 1, 1), dependent)]
 #[cost(read = logits.bytes(), write = value.bytes() + index.bytes(), flops = vocab)]
 pub fn argmax_partial(
     #[len(vocab)] logits: &[f32],
@@ -103,7 +103,7 @@ pub fn argmax_partial(
 
 /// `tokens[*position + 1]` = the best of the parts, then `*position += 1`.
 #[kernel(module = "sample", entry = "argmax_advance", reference = advance_reference, cases = advance_cases, tol = 0)]
-#[launch(grid = (1, 1, 1), block = (256, 1, 1))]
+#[launch(grid = (1, 1, 1), block = (256, 1, 1), dependent)]
 #[cost(read = value.bytes() + index.bytes() + 4, write = 8, flops = parts)]
 pub fn argmax_advance(
     #[len(parts)] value: &[f32],
@@ -115,6 +115,6 @@ pub fn argmax_advance(
 
 /// `*position += count`, for walks whose next tokens are known.
 #[kernel(module = "sample", entry = "advance", reference = advance_only_reference, cases = advance_only_cases, tol = 0)]
-#[launch(grid = (1, 1, 1), block = (32, 1, 1))]
+#[launch(grid = (1, 1, 1), block = (32, 1, 1), dependent)]
 #[cost(read = 4, write = 4, flops = 1)]
 pub fn advance(position: &mut Counter, count: u32);

@@ -1,16 +1,21 @@
 //! Proofs of a recorded graph: that it holds what the plan says, and that its edges keep every order that matters.
 
+use std::collections::HashSet;
+
 use super::{Plan, PlanError};
-use crate::device::{Access, Graph};
+use crate::device::{Access, Graph, GraphEdge};
 use crate::kernel::ArgSlot;
 
-/// What was compared before a graph was trusted. Both are above zero, or the graph was refused.
+/// What was compared before a graph was trusted. Nodes are above zero, and pairs where there are two nodes, or the graph was
+/// refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphProof {
     /// Nodes read back from the device and compared with the plan's launches, byte for byte.
     pub nodes: usize,
     /// Pairs of launches of which one writes what the other reads or writes, each ordered by the graph's edges.
     pub pairs: usize,
+    /// Edges along which a launch begins before the one ahead of it has ended, and waits for it itself.
+    pub early: usize,
 }
 
 /// Memory that a launch touches.
@@ -19,6 +24,8 @@ struct Touch {
     start: u64,
     end: u64,
     write: bool,
+    /// The parameter, if it may be read before the launch waits for the one ahead.
+    early: Option<&'static str>,
 }
 
 impl Plan {
@@ -27,12 +34,12 @@ impl Plan {
     pub(super) fn prove(&self, graph: &Graph) -> Result<GraphProof, PlanError> {
         let fail = |reason| PlanError::Proof { plan: self.name.clone(), reason };
         let nodes = self.prove_nodes(graph).map_err(fail)?;
-        let edges: Vec<(usize, usize)> = graph.edges().iter().map(|edge| (edge.from, edge.to)).collect();
-        let pairs = self.prove_order(&edges).map_err(fail)?;
+        let pairs = self.prove_order(graph.edges()).map_err(fail)?;
+        let early = graph.edges().iter().filter(|edge| edge.programmatic).count();
         if nodes == 0 || (nodes > 1 && pairs == 0) {
             return Err(fail(format!("{nodes} nodes and {pairs} ordered pairs prove nothing")));
         }
-        Ok(GraphProof { nodes, pairs })
+        Ok(GraphProof { nodes, pairs, early })
     }
 
     /// One kernel node a launch, in order, with the same function, geometry and parameter bytes.
@@ -57,64 +64,89 @@ impl Plan {
     }
 
     /// Every pair of launches of which one writes what the other reads or writes (read after write, write after read,
-    /// write after write) has a path from the earlier to the later along `edges`, pairs of launches by index. Returns the
+    /// write after write) has a path from the earlier to the later along `edges`, between launches by index. Returns the
     /// number of such pairs. What a capture proves of its graph; public for those who plant faults.
+    ///
+    /// Along a programmatic edge the later launch begins before the earlier one has ended, and the edge orders only what
+    /// it does after its wait: so it counts only if the later launch waits on every path, and stores nothing before. Since it
+    /// waits before it ends, and triggers after it has waited, what lies behind it is ordered after all ahead of it: launch N + 2
+    /// after launch N by way of launch N + 1's wait. What a launch reads before its wait (weights), or by the non-coherent
+    /// path, must not be written by a launch that may not have ended when it begins.
     ///
     /// # Errors
     /// A pair without a path, in words.
-    pub fn prove_order(&self, edges: &[(usize, usize)]) -> Result<usize, String> {
+    pub fn prove_order(&self, edges: &[GraphEdge]) -> Result<usize, String> {
         let count = self.steps.len();
-        // after[i]: which launches are ordered after launch i. Edges lead from earlier to later launches, or the graph
-        // does not hold this plan; so one pass from the back closes the relation.
-        let mut after = vec![vec![false; count]; count];
-        for from in (0..count).rev() {
-            let (earlier, later) = after.split_at_mut(from + 1);
-            let after_from = &mut earlier[from];
-            for &(_, to) in edges.iter().filter(|edge| edge.0 == from) {
-                if to <= from || to >= count {
-                    return Err(format!(
-                        "an edge leads from node {from} to node {to}, against the plan's order"
-                    ));
+        let mut into: Vec<Vec<GraphEdge>> = vec![Vec::new(); count];
+        for edge in edges {
+            let (from, to) = (edge.from, edge.to);
+            if to <= from || to >= count {
+                return Err(format!("an edge leads from node {from} to node {to}, against the plan's order"));
+            }
+            into[to].push(*edge);
+        }
+        // ended[j], began[j]: which launches have ended before launch j goes on after its wait, and before it begins at all.
+        // Edges lead from earlier to later launches, so one pass closes the relations.
+        let (mut ended, mut began): (Vec<Vec<bool>>, Vec<Vec<bool>>) = (Vec::new(), Vec::new());
+        for (to, edges) in into.iter().enumerate() {
+            let (mut after_wait, mut at_start) = (vec![false; count], vec![false; count]);
+            for edge in edges {
+                if edge.programmatic && !self.steps[to].function().info().dependence.waits() {
+                    continue; // it begins when the other lets it, and nothing more
                 }
-                after_from[to] = true;
-                for (mine, through) in after_from.iter_mut().zip(&later[to - from - 1]) {
-                    *mine |= through;
+                after_wait[edge.from] = true;
+                at_start[edge.from] |= !edge.programmatic;
+                for (before, known) in ended[edge.from].iter().enumerate().filter(|(_, known)| **known) {
+                    after_wait[before] |= known;
+                    at_start[before] |= known;
                 }
             }
+            ended.push(after_wait);
+            began.push(at_start);
         }
+        let mut pairs = HashSet::new();
         let touches = self.touches();
-        let mut conflicting = vec![false; count * count];
         for write in touches.iter().filter(|touch| touch.write) {
             for other in &touches {
-                if other.step != write.step && write.start < other.end && other.start < write.end {
-                    let (first, second) = (write.step.min(other.step), write.step.max(other.step));
-                    conflicting[first * count + second] = true;
+                if other.step == write.step || write.start >= other.end || other.start >= write.end {
+                    continue;
                 }
+                let (first, second) = (write.step.min(other.step), write.step.max(other.step));
+                let label = |step: usize| format!("node {step} ({})", self.steps[step].label);
+                if !ended[second][first] {
+                    return Err(format!(
+                        "no path orders {} before {}, which need it",
+                        label(first),
+                        label(second)
+                    ));
+                }
+                if let Some(param) = other.early.filter(|_| other.step == second && !began[second][first]) {
+                    return Err(format!(
+                        "{} may read `{param}` before it waits, or by the non-coherent path, while {}, which writes it, still runs",
+                        label(second),
+                        label(first)
+                    ));
+                }
+                pairs.insert((first, second));
             }
         }
-        let mut pairs = 0;
-        for (index, _) in conflicting.iter().enumerate().filter(|(_, conflict)| **conflict) {
-            let (first, second) = (index / count, index % count);
-            if !after[first][second] {
-                let (a, b) = (self.steps[first].label, self.steps[second].label);
-                return Err(format!(
-                    "no path orders node {first} ({a}) before node {second} ({b}), which need it"
-                ));
-            }
-            pairs += 1;
-        }
-        Ok(pairs)
+        Ok(pairs.len())
     }
 
     fn touches(&self) -> Vec<Touch> {
         let steps = self.steps.iter().enumerate();
         steps
             .flat_map(|(step, s)| {
-                s.launch.args.slots().iter().filter_map(move |slot| match slot {
+                let dependence = &s.function().info().dependence;
+                s.launch.args.slots().iter().enumerate().filter_map(move |(index, slot)| match slot {
                     ArgSlot::Pointer { buffer, access, .. } => {
                         let start = buffer.address();
                         let (end, write) = (start + buffer.bytes() as u64, *access != Access::Read);
-                        Some(Touch { step, start, end, write })
+                        let mut early = dependence.early_reads.iter().chain(&dependence.constant_reads);
+                        let early = early
+                            .any(|&param| usize::from(param) == index && dependence.controls.is_some())
+                            .then(|| s.launch.decl.params[slot.param()].name);
+                        Some(Touch { step, start, end, write, early })
                     }
                     _ => None,
                 })

@@ -72,6 +72,14 @@ impl Gate for Checkers {
             bite: |cx, report| walks::bite(cx, report, "rms_norm", PtxFault::Stores("weight"), Checks::ALL),
         },
         Tooth {
+            fault: "a walk with a kernel that reads the launch ahead's output before it waits for it",
+            must_say: "kernel argmax_advance: dependency: reads what a launch before uses",
+            bite: |cx, report| {
+                let fault = PtxFault::ReadsEarly("value");
+                walks::bite(cx, report, "argmax_advance", fault, Checks::DEPENDENCY)
+            },
+        },
+        Tooth {
             fault: "no kernel to judge",
             must_say: "compared no kernels",
             bite: |_, report| {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 pub use arguments::Arguments;
 use bitwalk::cache::{KvBuffer, LayerCache};
 use bitwalk::decode::{BucketKey, GraphCounters, GraphDecodeState, Session};
-use bitwalk::device::{Buffer, DeviceError, Element, Stream};
+use bitwalk::device::{Buffer, DeviceError, Element, GraphEdge, Stream};
 use bitwalk::models::CHUNK;
 use bitwalk::options::{Activations, BucketPolicy, EngineOptions, KvType};
 use indicatif::ProgressBar;
@@ -272,8 +272,8 @@ fn describe(
 ) {
     let crossed: Vec<String> = buckets.iter().map(|(key, times)| format!("{key} × {times}")).collect();
     report.note(format!(
-        "{arm}: primed {primed}, generated {generated}; {} captures, {} replays, {} nodes compared with their launches, {} pairs of launches ordered by edges",
-        counters.captures, counters.replays, counters.nodes_compared, counters.pairs_covered
+        "{arm}: primed {primed}, generated {generated}; {} captures, {} replays, {} nodes compared with their launches, {} pairs of launches ordered by {} early and other edges",
+        counters.captures, counters.replays, counters.nodes_compared, counters.pairs_covered, counters.early_edges
     ));
     report.note(format!(
         "{arm}: {} chunk boundaries crossed; buckets {}",
@@ -323,8 +323,11 @@ fn missing_edge(session: &mut Session, graphs: &mut GraphDecodeState, report: &m
     let bucket = BucketKey { kernel: walk.attention_kernel, n_splits: walk.n_splits };
     let graph = graphs.captured(bucket).with_context(|| format!("bucket {bucket} was not captured"))?;
     let nodes = graph.plan().steps().len();
-    let edges: Vec<(usize, usize)> =
-        (1..nodes).filter(|&to| to != nodes / 2).map(|to| (to - 1, to)).collect();
+    let missing = nodes / 2;
+    let edges: Vec<GraphEdge> = (1..nodes)
+        .filter(|&to| to != missing)
+        .map(|to| GraphEdge { from: to - 1, to, programmatic: false })
+        .collect();
     if let Err(reason) = graph.plan().prove_order(&edges) {
         report.fail(reason);
     }

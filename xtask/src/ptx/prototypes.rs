@@ -56,7 +56,8 @@ pub fn compare(built: &[Built]) -> Result<()> {
             match compiled.iter().find(|entry| entry.name == decl.entry) {
                 None => differences.push(format!("{path}: declared entry {} is not defined", decl.entry)),
                 Some(entry) => {
-                    differences.extend(mismatch(decl, entry).map(|what| format!("{path}: {what}")))
+                    let has_wait = module.target != "compute_80";
+                    differences.extend(mismatch(decl, entry, has_wait).map(|what| format!("{path}: {what}")));
                 }
             }
         }
@@ -71,8 +72,8 @@ pub fn compare(built: &[Built]) -> Result<()> {
     bail!("declarations and sources do not agree:\n{}", differences.join("\n"));
 }
 
-/// What the entry's parameters and limits say against the declaration.
-fn mismatch(decl: &'static KernelDecl, entry: &EntryAbi) -> Option<String> {
+/// What the entry's parameters, limits and dependence on the launch ahead say against the declaration.
+fn mismatch(decl: &'static KernelDecl, entry: &EntryAbi, has_wait: bool) -> Option<String> {
     let param = |p: &ptx_sim::module::Param| EntryParam {
         offset: p.offset as usize,
         size: p.size as usize,
@@ -80,5 +81,7 @@ fn mismatch(decl: &'static KernelDecl, entry: &EntryAbi) -> Option<String> {
     };
     let params: Vec<EntryParam> = entry.params.iter().map(param).collect();
     let threads = entry.max_ntid.map_or(1024, |limit| limit.iter().product());
-    decl.check_abi(&params, threads).err().map(|mismatch| mismatch.to_string())
+    let checked = decl.check_abi(&params, threads);
+    let checked = checked.and_then(|()| decl.check_dependence(&entry.dependence, has_wait));
+    checked.err().map(|mismatch| mismatch.to_string())
 }

@@ -312,11 +312,98 @@ pub(super) fn programmatic_launch(bench: &Bench) -> Checked {
         "{programmatic} of {} edges are programmatic, 19 were due",
         graph.edges().len()
     );
-    let exec = graph.instantiate(vec![x.allocation()])?;
+    let mut exec = graph.instantiate(vec![x.allocation()])?;
     exec.launch(&bench.stream)?;
     let mut got = vec![0; N];
     bench.stream.read(&x, &mut got)?;
     ensure!(got == [420; N], "x is {}, 420 was due", got[0]);
+    // A node that starts early is updated like any other: the last adds 1000 instead of 20.
+    exec.set_kernel_params(19, grid(N), [128, 1, 1], 0, &add_args(x.address(), N, 1000))?;
+    exec.launch(&bench.stream)?;
+    bench.stream.read(&x, &mut got)?;
+    ensure!(got == [420 + 190 + 1000; N], "x is {} after an update, 1610 was due", got[0]);
     let place = if info.kind == DeviceKind::Sim { "in order" } else { "overlapped" };
     Ok(format!("20 eager launches and 20 nodes, {place}, 19 programmatic edges"))
+}
+
+/// A launch starts early only after a launch: what comes after a copy, a fill, an event or nothing waits for all of it, and
+/// what comes after a launch that started early waits for that one whole.
+pub(super) fn programmatic_neighbours(bench: &Bench) -> Checked {
+    let info = bench.device.info();
+    if info.compute < (9, 0) {
+        return Err(Stop::Skipped("there is no programmatic launch below compute capability 9.0".to_owned()));
+    }
+    let module = bench.device.load_module("programmatic", PROGRAMMATIC_PTX)?;
+    let after = module.function("add_after")?;
+    let buffer = |name| Buffer::from_slice(&bench.device, &[0u32; N], name);
+    let (x, y, z) = (buffer("x")?, buffer("y")?, buffer("z")?);
+    let other = bench.device.stream()?;
+    let (forked, joined) = (bench.device.event()?, bench.device.event()?);
+    let add = |stream: &Stream, to: &Buffer<u32>, value: u32| {
+        let args = add_args(to.address(), N, value);
+        stream.launch(&after, &LaunchParams { programmatic: true, ..params(grid(N), 128, &args) })
+    };
+    let submit = |stream: &Stream| -> Result<(), DeviceError> {
+        add(stream, &x, 1)?; // 0: the first
+        add(stream, &x, 2)?; // 1: early
+        stream.fill(&y, 0)?; // 2
+        add(stream, &y, 3)?; // 3
+        stream.copy(&z, &y)?; // 4
+        add(stream, &z, 4)?; // 5
+        bench.add(stream, z.address(), N, 5)?; // 6: not dependent
+        add(stream, &z, 6)?; // 7: early, after one that never lets it begin
+        stream.record(&forked)?;
+        other.wait(&forked)?;
+        add(&other, &y, 7)?; // 8, or 10 where the device lists it later
+        add(&other, &y, 8)?; // early
+        other.record(&joined)?;
+        stream.wait(&joined)?;
+        add(stream, &y, 9)?; // 10: after both streams
+        stream.copy(&z.slice(..1)?, &y.slice(..1)?) // 11
+    };
+    let due = |what: &str, times: u32| -> Result<(), Stop> {
+        let [mut got_x, mut got_y, mut got_z] = [vec![0; N], vec![0; N], vec![0; N]];
+        bench.stream.read(&x, &mut got_x)?;
+        bench.stream.read(&y, &mut got_y)?;
+        bench.stream.read(&z, &mut got_z)?;
+        ensure!(got_x == [3 * times; N], "{what}: x is {}, {} was due", got_x[0], 3 * times);
+        ensure!(got_y == [27; N], "{what}: y is {}, 27 was due", got_y[0]);
+        ensure!((got_z[0], got_z[1]) == (27, 18), "{what}: z is {} and {}", got_z[0], got_z[1]);
+        Ok(())
+    };
+    submit(&bench.stream)?;
+    due("eager", 1)?;
+    let graph = bench.stream.capture(submit)?;
+    let kernels = |edge: &&GraphEdge| {
+        [edge.from, edge.to].iter().all(|&node| graph.nodes()[node].as_kernel().is_some())
+    };
+    let early: Vec<&GraphEdge> = graph.edges().iter().filter(|edge| edge.programmatic).collect();
+    ensure!(early.len() == 3, "programmatic edges {early:?}, 3 were due");
+    ensure!(early.iter().all(kernels), "a programmatic edge from or to what is no kernel: {early:?}");
+    let alone = |edge: &&GraphEdge| graph.edges().iter().filter(|other| other.to == edge.to).count() == 1;
+    ensure!(early.iter().all(alone), "a launch that starts early depends on others: {early:?}");
+    let exec = graph.instantiate([&x, &y, &z].map(Buffer::allocation).into())?;
+    exec.launch(&bench.stream)?;
+    due("replayed", 2)?;
+    // After a graph, after a wait of the host: as the first.
+    exec.launch(&bench.stream)?;
+    add(&bench.stream, &x, 0)?;
+    due("replayed and eager", 3)?;
+    let mut got = vec![0; N];
+    // PTX without a wait takes the request for a plain launch.
+    let plain = |stream: &Stream| -> Result<(), DeviceError> {
+        for value in 1..=3 {
+            let args = add_args(x.address(), N, value);
+            let early = LaunchParams { programmatic: true, ..params(grid(N), 128, &args) };
+            stream.launch(&bench.add, &early)?;
+        }
+        Ok(())
+    };
+    let graph = bench.stream.capture(plain)?;
+    let early = graph.edges().iter().filter(|edge| edge.programmatic).count();
+    ensure!(early == 0, "{early} programmatic edges to kernels that do not wait");
+    graph.instantiate(vec![x.allocation()])?.launch(&bench.stream)?;
+    bench.stream.read(&x, &mut got)?;
+    ensure!(got == [9 + 6; N], "after kernels without a wait x is {}, 15 was due", got[0]);
+    Ok("12 nodes, 3 programmatic edges, none beside a copy, a fill, an event or the start".to_owned())
 }

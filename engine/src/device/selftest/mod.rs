@@ -100,7 +100,7 @@ macro_rules! ensure {
 use ensure;
 
 /// The checks, by name.
-const CHECKS: [(&str, CheckFn); 29] = [
+const CHECKS: [(&str, CheckFn); 30] = [
     ("round trips", memory::round_trips),
     ("everything counted", memory::everything_counted),
     ("lengths and slices refused", memory::lengths_refused),
@@ -118,6 +118,7 @@ const CHECKS: [(&str, CheckFn); 29] = [
     ("read-back in a graph", graphs::read_back_in_a_graph),
     ("graph owns what it touches", graphs::graph_owns_what_it_touches),
     ("programmatic launch", graphs::programmatic_launch),
+    ("what a programmatic launch follows", graphs::programmatic_neighbours),
     ("forbidden operations", capturing::forbidden_operations),
     ("error and panic in a capture", capturing::error_and_panic),
     ("empty and nested captures", capturing::empty_and_nested),

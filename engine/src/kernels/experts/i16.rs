@@ -68,7 +68,7 @@ fn down_scaled() -> Vec<Case> {
     cases = gate_up_scaled,
     tol = 1e-6
 )]
-#[launch(grid = (tokens * k, blocks(rows, 8), 1), block = (256, 1, 1), shared = staged(cols, INT16_STAGE))]
+#[launch(grid = (tokens * k, blocks(rows, 8), 1), block = (256, 1, 1), shared = staged(cols, INT16_STAGE), dependent)]
 #[cost(
     read = tokens * k * 2 * rows * w.row_bytes() + xq.bytes() + xs.bytes() + ids.bytes(),
     write = act.bytes(),
@@ -98,7 +98,7 @@ pub fn experts_gate_up_i16_nvfp4(
     cases = down_scaled,
     tol = 7e-7
 )]
-#[launch(grid = (tokens * k, blocks(rows, 8), 1), block = (256, 1, 1), shared = staged(cols, INT16_STAGE))]
+#[launch(grid = (tokens * k, blocks(rows, 8), 1), block = (256, 1, 1), shared = staged(cols, INT16_STAGE), dependent)]
 #[cost(
     read = tokens * k * rows * w.row_bytes() + actq.bytes() + acts.bytes() + ids.bytes(),
     write = y.bytes(),

@@ -163,7 +163,7 @@ macro_rules! declare {
         ///
         /// The tolerance is that of `matvec_swiglu`.
         #[kernel(module = "experts", entry = $gate_up_entry, reference = gate_up_reference, cases = gate_up_cases, tol = 1e-6)]
-        #[launch(grid = (tokens * k, blocks(rows, $lanes), 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE))]
+        #[launch(grid = (tokens * k, blocks(rows, $lanes), 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE), dependent)]
         #[cost(
             read = tokens * k * 2 * rows * w.row_bytes() + x.bytes() + ids.bytes(),
             write = act.bytes(),
@@ -189,7 +189,7 @@ macro_rules! declare {
         ///
         /// The tolerance is that of `matvec`.
         #[kernel(module = "experts", entry = $down_entry, reference = down_reference, cases = down_cases, tol = $tolerance)]
-        #[launch(grid = (tokens * k, blocks(rows, $lanes), 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE))]
+        #[launch(grid = (tokens * k, blocks(rows, $lanes), 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE), dependent)]
         #[cost(
             read = tokens * k * rows * w.row_bytes() + act.bytes() + ids.bytes(),
             write = y.bytes(),
@@ -223,7 +223,7 @@ declare! {
 ///
 /// The tolerance: a chain of k fused additions, 12 here, each off by half a unit in the last place of the sum so far.
 #[kernel(module = "experts", entry = "experts_combine", reference = combine_reference, cases = combine_cases, tol = 4e-7)]
-#[launch(grid = (cols.div_ceil(512), tokens, 1), block = (128, 1, 1))]
+#[launch(grid = (cols.div_ceil(512), tokens, 1), block = (128, 1, 1), dependent)]
 #[cost(
     read = y.bytes() + weights.bytes() + shared.bytes(),
     write = out.bytes(),

@@ -147,7 +147,7 @@ use cases::{adjust_cases, draw_cases, gather_cases, histogram_cases};
 /// `adjusted` = `logits` with the repetition penalty on every token of `tokens[..= *position]`; `best` the largest of each
 /// part; the histogram is cleared. NaN becomes −∞, −0 becomes 0.
 #[kernel(module = "sampling", entry = "sample_adjust", reference = adjust_reference, cases = adjust_cases, tol = 0)]
-#[launch(grid = (parts, 1, 1), block = (256, 1, 1))]
+#[launch(grid = (parts, 1, 1), block = (256, 1, 1), dependent)]
 #[cost(read = logits.bytes() + parameters.bytes() + 4, write = adjusted.bytes() + best.bytes() + count.bytes() + mass.bytes(), flops = 2 * vocab)]
 pub fn sample_adjust(
     #[len(vocab)] logits: &[f32],
@@ -172,7 +172,7 @@ pub fn sample_adjust(
 
 /// Adds to `count` and `mass` how many logits lie in each bin of distance from the largest, and their mass.
 #[kernel(module = "sampling", entry = "sample_histogram", reference = histogram_reference, cases = histogram_cases, tol = 0)]
-#[launch(grid = (parts, 1, 1), block = (256, 1, 1))]
+#[launch(grid = (parts, 1, 1), block = (256, 1, 1), dependent)]
 #[cost(read = adjusted.bytes() + best.bytes(), write = count.bytes() + mass.bytes(), flops = 16 * vocab)]
 pub fn sample_histogram(
     #[len(vocab)] adjusted: &[f32],
@@ -186,7 +186,7 @@ pub fn sample_histogram(
 /// The logits that the filters may keep, with their indices, in order, from the start of each part's run on; how many to
 /// `taken`.
 #[kernel(module = "sampling", entry = "sample_gather", reference = gather_reference, cases = gather_cases, tol = 0)]
-#[launch(grid = (parts, 1, 1), block = (256, 1, 1))]
+#[launch(grid = (parts, 1, 1), block = (256, 1, 1), dependent)]
 #[cost(read = adjusted.bytes() + best.bytes() + parts * (count.bytes() + mass.bytes()), write = taken.bytes(), flops = 3 * vocab)]
 pub fn sample_gather(
     #[len(vocab)] adjusted: &[f32],
@@ -209,7 +209,7 @@ pub fn sample_gather(
 
 /// `tokens[*position + 1]` = a token drawn from those that the filters keep; `*position += 1`.
 #[kernel(module = "sampling", entry = "sample_draw", reference = draw_reference, cases = draw_cases, tol = 0)]
-#[launch(grid = (1, 1, 1), block = (1024, 1, 1))]
+#[launch(grid = (1, 1, 1), block = (1024, 1, 1), dependent)]
 #[cost(read = best.bytes() + taken.bytes() + mass.bytes(), write = 8, flops = vocab)]
 pub fn sample_draw(
     #[len(parts)] best: &[f32],
