@@ -1,11 +1,21 @@
-//! What the benchmarks share: the device that they run on.
+//! What the benchmarks share: the device that they run on, and the timing of every kernel.
 //!
 //! ```text
-//! cargo bench -p bitwalk-benches --bench kernels [-- FILTER]      one launch of each kernel, bytes a second by its declared cost
+//! cargo xtask bench [FILTER]                                      every kernel, with a table and a picture at the end
+//! cargo bench -p bitwalk-benches --bench kernels [-- FILTER]      the same without
 //! cargo bench -p bitwalk-benches --bench decode                   one token of the fixture, eager and replayed
 //! cargo bench -p bitwalk-benches --bench tokenizer
 //! BITWALK_DEVICE=auto|cuda|cuda:N|sim                             where
 //! ```
+//!
+//! - [`kernels`]: criterion over every declared kernel, timed by the device's events
+//! - [`roofline`]: the picture of what they reach
+
+pub mod kernels;
+pub mod roofline;
+mod rotation;
+#[cfg(test)]
+mod tests;
 
 use bitwalk::device::{Device, DeviceSpec};
 

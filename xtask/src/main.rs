@@ -1,5 +1,6 @@
 //! `cargo xtask VERB`: the project's own commands, one file a verb.
 
+mod bench;
 mod completions;
 mod dist;
 mod fixture;
@@ -26,6 +27,8 @@ struct Cli {
 enum Verb {
     /// Run every gate (the default), the named ones, or with --teeth their planted faults
     Gate(gate::Args),
+    /// Time every kernel with criterion; a table, and a roofline picture
+    Bench(bench::Args),
     /// Formatting, lints, every test and the gates on the simulated device
     Test(test::Args),
     /// Make gates/fixtures/tiny-llama.gguf and its golden data (or, with --check, prove that they are up to date)
@@ -49,6 +52,7 @@ enum Verb {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Gate(args) => gate::run(&args),
+        Verb::Bench(args) => bench::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Fixture(args) => fixture::run(&args),
         Verb::Model(args) => model::run(&args),

@@ -74,6 +74,11 @@ impl ArgTable {
         &self.slots
     }
 
+    /// The slots, to be pointed elsewhere.
+    pub(super) fn slots_mut(&mut self) -> &mut [ArgSlot] {
+        &mut self.slots
+    }
+
     /// Replaces the scalar of parameter `param`, if it is one of `class`.
     pub(super) fn set_scalar(&mut self, param: usize, class: SlotClass, new: ScalarValue) {
         for slot in &mut self.slots {

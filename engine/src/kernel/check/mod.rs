@@ -13,6 +13,7 @@
 mod case;
 mod element;
 mod memory;
+mod prepared;
 mod random;
 mod tensor;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use crate::device::{Device, DeviceError, Function, Stream};
 use case::Input;
 use element::{Compared, Run};
 use memory::Memory;
+pub use prepared::PreparedCase;
 
 /// How many times the worst error a tolerance may be.
 const LOOSENESS: f64 = 8.0;
@@ -218,46 +220,6 @@ pub fn check_kernel(
         return Err(CheckFailure::Loose { kernel, case, worst, tolerance });
     }
     Ok(KernelReport { kernel, cases, skipped, elements, worst, tolerance, worst_case: case })
-}
-
-/// A case of a kernel, bound to buffers that hold what `kernel-check` puts there: what a benchmark launches over and over.
-#[derive(Debug)]
-pub struct PreparedCase {
-    launch: Launch,
-    function: Function,
-}
-
-impl PreparedCase {
-    /// Allocates and fills the case's buffers on `device`, where `function` is the kernel's entry as loaded.
-    ///
-    /// # Errors
-    /// A case that does not fit the declaration, or a device that fails.
-    pub fn new(
-        decl: &'static KernelDecl,
-        device: &Device,
-        function: &Function,
-        case: &Case,
-    ) -> Result<PreparedCase, CheckFailure> {
-        let check = Check { decl, device, function, case };
-        let inputs = case::inputs(decl, case).map_err(|reason| check.bad_case(reason))?;
-        let stream = device.stream().map_err(|source| check.failed(source))?;
-        let memory = check.fill(&stream, &inputs, POISONS[0], false)?;
-        // The launch holds the buffers from here on.
-        Ok(PreparedCase { launch: check.bind(&inputs, &memory)?, function: function.clone() })
-    }
-
-    /// The launch.
-    pub fn launch(&self) -> &Launch {
-        &self.launch
-    }
-
-    /// Queues it once.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub fn submit(&self, stream: &Stream) -> Result<(), DeviceError> {
-        self.launch.submit(stream, &self.function)
-    }
 }
 
 /// The comparison with the worst error so far.
