@@ -123,6 +123,51 @@ const HASHES: [&str; 6] = [
 ];
 
 #[test]
+fn a_medium_mix_has_the_formats_and_sizes_of_real_files() {
+    use bitwalk::format::DType;
+    let dtype = |source: &SyntheticSource, name: &str| source.find(name).unwrap().dtype;
+    // What llama.cpp's quantiser writes: bytes of all tensors but the embedding's of an untied model, of which a token reads a row.
+    for (recipe, layers, tied, read) in
+        [("llama-1b,format=q4_k_m", 16, true, 0.80e9), ("llama-8b,format=q4_k_m", 32, false, 4.62e9)]
+    {
+        let source = source(recipe);
+        let bytes: u64 = source
+            .tensors()
+            .iter()
+            .filter(|t| tied || t.name != "token_embd.weight")
+            .map(|t| t.bytes())
+            .sum();
+        assert!((bytes as f64 / read - 1.0).abs() < 0.01, "{recipe}: {bytes} bytes a token");
+        let better: Vec<u32> = (0..layers)
+            .filter(|i| dtype(&source, &format!("blk.{i}.ffn_down.weight")) == DType::Q6_K)
+            .collect();
+        let wanted: &[u32] = if layers == 16 {
+            &[0, 1, 4, 7, 10, 13, 14, 15]
+        } else {
+            &[0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
+        };
+        assert_eq!(better, wanted);
+        for i in 0..layers {
+            let name = |part: &str| format!("blk.{i}.{part}.weight");
+            assert_eq!(dtype(&source, &name("attn_v")), dtype(&source, &name("ffn_down")));
+            for part in ["attn_q", "attn_k", "attn_output", "ffn_gate", "ffn_up"] {
+                assert_eq!(dtype(&source, &name(part)), DType::Q4_K);
+            }
+        }
+        let embedding = if tied { DType::Q6_K } else { DType::Q4_K };
+        assert_eq!(dtype(&source, "token_embd.weight"), embedding);
+        assert!(tied || dtype(&source, "output.weight") == DType::Q6_K);
+    }
+    // Rows of 576 are no whole super-blocks; those of 1536 are.
+    let small = source("smollm2-135m,format=Q4_K_M");
+    let formats = ["token_embd", "blk.0.attn_v", "blk.0.attn_q", "blk.0.ffn_down", "blk.5.ffn_down"];
+    let formats = formats.map(|name| dtype(&small, &format!("{name}.weight")));
+    assert_eq!(formats, [DType::Q8_0, DType::Q8_0, DType::Q5_0, DType::Q6_K, DType::Q6_K]);
+    let error = SyntheticSource::new("smollm2-135m,format=q4_k".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("whole blocks of 256"), "{error}");
+}
+
+#[test]
 fn options_change_the_recipe() {
     let recipe: Recipe = "glm-5.3-flash,layers=24,experts=16,format=bf16,seed=9".parse().unwrap();
     let Family::Glm5(config) = &recipe.family else { panic!("another family") };

@@ -80,9 +80,11 @@ impl SyntheticSource {
         match &recipe.family {
             Family::Llama(config) => {
                 for (name, shape, role) in config::tensors(config) {
-                    let mlp = name.contains(".ffn_");
-                    let format = if mlp { recipe.formats.mlp } else { recipe.formats.other };
-                    let format = if role == TensorRole::Norm { TensorFormat::F32 } else { format };
+                    let cols = shape.last().copied().unwrap_or(1);
+                    let format = match role {
+                        TensorRole::Norm => TensorFormat::F32,
+                        TensorRole::Matrix => recipe.formats.of(config, &name, cols),
+                    };
                     source.matrix(name, shape, format)?;
                 }
             }

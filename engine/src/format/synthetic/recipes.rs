@@ -14,6 +14,53 @@ pub struct Formats {
     pub mlp: TensorFormat,
     /// Of mixers, the embedding and the head.
     pub other: TensorFormat,
+    /// Of the matrices of a llama model to which a "medium" mix gives more bits, where it is one ([`Formats::medium`]).
+    pub more: Option<TensorFormat>,
+}
+
+impl Formats {
+    const fn uniform(format: TensorFormat) -> Formats {
+        Formats { mlp: format, other: format, more: None }
+    }
+
+    /// The format of a llama model's matrix of `cols` columns.
+    ///
+    /// Mixes such as Q4_K_M follow the rules of llama.cpp's quantiser (`llama_tensor_get_type`): the head (a tied embedding) and,
+    /// in the first and last eighth of the layers and every third between, the values' and the down projection have more bits.
+    /// Rows that are no whole super-blocks fall back to the nearest format of blocks of 32.
+    pub(super) fn of(&self, config: &ModelConfig, name: &str, cols: u64) -> TensorFormat {
+        let Some(more) = self.more else {
+            return if name.contains(".ffn_") { self.mlp } else { self.other };
+        };
+        let mut parts = name.split('.');
+        let layer =
+            if parts.next() == Some("blk") { parts.next().and_then(|i| i.parse().ok()) } else { None };
+        let better = match layer {
+            None => name == "output.weight" || config.tied_head,
+            Some(layer) => {
+                (name.ends_with(".attn_v.weight") || name.ends_with(".ffn_down.weight"))
+                    && has_more_bits(layer, config.layers)
+            }
+        };
+        match if better { more } else { self.other } {
+            TensorFormat::Q4_K if !cols.is_multiple_of(256) => TensorFormat::Q5_0,
+            TensorFormat::Q6_K if !cols.is_multiple_of(256) => TensorFormat::Q8_0,
+            format => format,
+        }
+    }
+
+    /// A mix that is told by its name in GGUF files: Q4_K_M.
+    fn medium(name: &str) -> Option<Formats> {
+        let more = Some(TensorFormat::Q6_K);
+        name.eq_ignore_ascii_case("q4_k_m")
+            .then_some(Formats { more, ..Formats::uniform(TensorFormat::Q4_K) })
+    }
+}
+
+/// llama.cpp's `use_more_bits`.
+fn has_more_bits(layer: u32, layers: u32) -> bool {
+    let eighth = layers / 8;
+    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }
 
 /// What a synthetic model is made by: a name and options behind commas, `glm-5.3-flash,layers=24,seed=7`.
@@ -21,7 +68,7 @@ pub struct Formats {
 /// | option | what |
 /// |---|---|
 /// | `layers=N` | only the first N layers |
-/// | `format=F` | networks and experts in this format; for the llama family all matrices |
+/// | `format=F` | networks and experts in this format; for the llama family all matrices, or a mix: `q4_k_m` |
 /// | `other=F` | of routed models mixers, embedding and head in this format |
 /// | `experts=N` | of routed models so many experts a layer |
 /// | `seed=N` | other weights |
@@ -60,7 +107,7 @@ impl Recipe {
                 bos: None,
                 eos: Vec::new(),
             });
-            let formats = Formats { mlp: TensorFormat::Q4_0, other: TensorFormat::Q4_0 };
+            let formats = Formats::uniform(TensorFormat::Q4_0);
             Recipe { name: name.into(), family, formats, seed: 0 }
         };
         Some(match name {
@@ -70,7 +117,7 @@ impl Recipe {
             "glm-5.3-flash" => Recipe {
                 name: name.into(),
                 family: Family::Glm5(glm_5_3_flash()),
-                formats: Formats { mlp: TensorFormat::NVFP4, other: TensorFormat::BF16 },
+                formats: Formats { mlp: TensorFormat::NVFP4, ..Formats::uniform(TensorFormat::BF16) },
                 seed: 0,
             },
             _ => return None,
@@ -103,6 +150,9 @@ impl Recipe {
                 config.experts_per_token = config.experts_per_token.min(config.experts);
             }
             ("format", Family::Glm5(_)) => self.formats.mlp = format()?,
+            ("format", Family::Llama(_)) if Formats::medium(value).is_some() => {
+                self.formats = Formats::medium(value).unwrap_or(self.formats);
+            }
             ("format", Family::Llama(_)) => {
                 let format = format()?;
                 if format == TensorFormat::NVFP4 {
@@ -110,7 +160,7 @@ impl Recipe {
                         "the llama family comes in the formats of GGUF, which NVFP4 is none of".into(),
                     ));
                 }
-                self.formats = Formats { mlp: format, other: format };
+                self.formats = Formats::uniform(format);
             }
             ("other", Family::Glm5(_)) => self.formats.other = format()?,
             _ => {
