@@ -16,6 +16,9 @@ use crate::outcome::Need;
 /// The model in the repository, made by `cargo xtask fixture`; `FIXTURE` with `.json` is its golden data.
 pub const FIXTURE: &str = "tiny-llama.gguf";
 
+/// Beside it, the model whose weights are in formats with rows of whole blocks of 256.
+pub const K_FIXTURE: &str = "tiny-llama-k.gguf";
+
 /// The environment of a run.
 #[derive(Debug, Clone)]
 pub struct GateContext {
@@ -100,6 +103,14 @@ impl GateContext {
         find_file("fixtures", FIXTURE)
     }
 
+    /// The GGUF fixture of Q4_K, Q5_0, Q5_K and Q6_K.
+    ///
+    /// # Errors
+    /// If it is not found.
+    pub fn k_fixture(&self) -> Result<PathBuf> {
+        find_file("fixtures", K_FIXTURE)
+    }
+
     /// A progress bar on the terminal, invisible where stderr is none.
     pub fn bar(&self, steps: usize, what: &str) -> ProgressBar {
         let bar = if self.json { ProgressBar::hidden() } else { ProgressBar::new(steps as u64) };
@@ -113,7 +124,7 @@ impl GateContext {
 
 /// The simulated machine's checks for runs of a model: all for the fixture, none for any other.
 pub fn checks_for(path: &Path) -> Checks {
-    let fixture = path.file_name().is_some_and(|name| name == FIXTURE);
+    let fixture = path.file_name().is_some_and(|name| name == FIXTURE || name == K_FIXTURE);
     if fixture { Checks::ALL } else { Checks::NONE }
 }
 

@@ -1,4 +1,4 @@
-//! `determinism`: one thread, two threads and twenty fresh processes give one hash of all logits, of the llama fixture and of
+//! `determinism`: one thread, two threads and twenty fresh processes give one hash of all logits, of the llama fixtures and of
 //! glm5_next.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::glm5;
 use crate::outcome::Report;
 use crate::runs::{Recording, Subject, eager, prompt};
 
-const PROMPT: usize = 8;
+/// Tokens of the prompt, and as many generated.
 const TOKENS: usize = 8;
 const PROCESSES: usize = 20;
 
@@ -67,7 +67,7 @@ impl Gate for Determinism {
         bar.finish_and_clear();
         let threads = if others.len() > processes { ", 2 threads" } else { "" };
         report.note(format!(
-            "{device}, {}: prompt {PROMPT}, {TOKENS} tokens on {first}{threads}, in {processes} processes: SHA-256 {reference}",
+            "{device}, {}: prompt {TOKENS}, {TOKENS} tokens on {first}{threads}, in {processes} processes: SHA-256 {reference}",
             EngineOptions::default().program(),
         ));
         judge(report, first, &reference, &others);
@@ -75,22 +75,24 @@ impl Gate for Determinism {
     }
 }
 
-/// The hashes of both models' walks.
+/// The hashes of the models' walks.
 fn walks(cx: &GateContext, device: Device) -> Result<String> {
     let llama = walk(cx, device.clone())?;
-    let glm5 = walk_of(cx, device, &glm5::checkpoint(glm5::CHECKPOINTS[0])?)?;
-    Ok(format!("{} {}", llama.hash(), glm5.hash()))
+    let k_quants = walk_of(cx, device.clone(), &cx.k_fixture()?, TOKENS / 2)?;
+    let glm5 = walk_of(cx, device, &glm5::checkpoint(glm5::CHECKPOINTS[0])?, TOKENS)?;
+    Ok(format!("{} {} {}", llama.hash(), k_quants.hash(), glm5.hash()))
 }
 
 fn walk(cx: &GateContext, device: Device) -> Result<Recording> {
-    walk_of(cx, device, &cx.fixture()?)
+    walk_of(cx, device, &cx.fixture()?, TOKENS)
 }
 
-fn walk_of(cx: &GateContext, device: Device, model: &Path) -> Result<Recording> {
+/// A prompt of `tokens`, then as many generated.
+fn walk_of(cx: &GateContext, device: Device, model: &Path, tokens: usize) -> Result<Recording> {
     let subject = Subject::load(cx, device, EngineOptions::default(), model)?;
-    let prompt = prompt(PROMPT, subject.vocab());
+    let prompt = prompt(tokens, subject.vocab());
     let bar = indicatif::ProgressBar::hidden();
-    let recording = eager(&mut subject.session(PROMPT + TOKENS)?, &prompt, TOKENS, &bar)?;
+    let recording = eager(&mut subject.session(2 * tokens)?, &prompt, tokens, &bar)?;
     match recording.degenerate() {
         Some(reason) => anyhow::bail!(reason),
         None => Ok(recording),

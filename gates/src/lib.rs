@@ -30,7 +30,7 @@ pub mod runs;
 mod sampling;
 mod text;
 
-pub use context::{FIXTURE, GateContext, find_file, model_file};
+pub use context::{FIXTURE, GateContext, K_FIXTURE, find_file, model_file};
 pub use gate::{Bite, Entry, Gate, Tooth};
 pub use outcome::{Count, Need, Outcome, Report, Skip};
 

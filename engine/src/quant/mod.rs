@@ -12,6 +12,7 @@ mod blocks;
 mod encode;
 mod f8;
 mod k_blocks;
+mod k_encode;
 mod k_planes;
 mod nvfp4;
 mod planes;

@@ -79,6 +79,12 @@ impl Gate for GraphDecode {
                 Pair::new(&fixture, activations, kv).run(cx, report)?;
             }
         }
+        // Formats of whole blocks of 256: two buckets, as cheaply as can be.
+        for &activations in Activations::ALL {
+            let pair = Pair::new(&cx.k_fixture()?, activations, KvType::F16);
+            let policies = &[BucketPolicy::Doubling];
+            Pair { prompt: 60, tokens: 12, policies, ..pair }.run(cx, report)?;
+        }
         if let Some(model) = &cx.model {
             Pair::new(model, Activations::Exact, KvType::F16).run(cx, report)?;
         }
