@@ -63,6 +63,10 @@ fn gaps_are_where_no_launch_runs() {
     assert_eq!((timeline.extent(), timeline.idle(), timeline.busy()), (82, 6, 76));
     assert_eq!(timeline.kernel_time(), 10 + 15 + 55 + 10 + 1);
     assert_eq!(timeline.longest(3), [2, 1, 0]);
+    assert!(timeline.overlaps().is_empty());
+    let mut ordered = timeline.clone();
+    ordered.spans.iter_mut().for_each(|span| span.dependent = false);
+    assert_eq!(ordered.overlaps(), [2, 3]);
     let families: Vec<_> =
         timeline.families().iter().map(|f| (f.name, f.launches, f.time, f.bytes)).collect();
     assert_eq!(families, [("b", 2, 70, 2000), ("c", 2, 11, 2000), ("a", 1, 10, 1000)]);
@@ -108,7 +112,7 @@ fn a_walk_is_traced_launch_by_launch() {
         assert_eq!(kernels, steps);
         assert!(timeline.spans.windows(2).all(|pair| pair[0].start <= pair[1].start));
         assert_eq!(timeline.kernel_time(), timeline.busy(), "on one device nothing overlaps");
-        assert!(timeline.kernel_time() <= timeline.token);
+        assert!(timeline.kernel_time() <= timeline.token && timeline.overlaps().is_empty());
         let cost = plan.cost();
         assert_eq!(timeline.bytes(), cost.read + cost.write);
         let opcodes: Option<u64> = timeline.spans.iter().map(|span| span.opcodes).sum();

@@ -154,6 +154,20 @@ impl Timeline {
         gaps
     }
 
+    /// Indices of launches that began before an earlier one had ended and are not dependent launches: on one stream there are
+    /// none.
+    pub fn overlaps(&self) -> Vec<usize> {
+        let mut covered = 0;
+        let mut found = Vec::new();
+        for (index, span) in self.spans.iter().enumerate() {
+            if span.start < covered && !span.dependent {
+                found.push(index);
+            }
+            covered = covered.max(span.end);
+        }
+        found
+    }
+
     /// Nanoseconds between the first and the last launch in which none ran.
     pub fn idle(&self) -> u64 {
         self.gaps().iter().map(Gap::duration).sum()

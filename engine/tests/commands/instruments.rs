@@ -129,6 +129,7 @@ fn trace() {
     assert!(figure("kernel_us") <= figure("token_us") && figure("busy_us") <= figure("extent_us"));
     // The whole is its parts, but for the rounding of nanoseconds to microseconds.
     assert!((figure("busy_us") + figure("idle_us") - figure("extent_us")).abs() < 1e-3);
+    assert_eq!(object["overlaps_not_dependent"], 0);
     assert!(figure("opcodes") > 0.0 && object["untraced_us"].is_null());
     let families = object["families"].as_array().unwrap();
     let count: u64 = families.iter().map(|family| family["launches"].as_u64().unwrap()).sum();

@@ -231,6 +231,7 @@ impl Found {
             "gaps": gaps.len(),
             "gaps_over_5_us": gaps.iter().filter(|gap| gap.duration() > LONG_GAP).count(),
             "largest_gap_us": gaps.iter().map(|gap| gap.duration()).max().map_or(0.0, microseconds),
+            "overlaps_not_dependent": t.overlaps().len(),
             "bytes": t.bytes(),
             "read_only_bytes_s": self.ceiling,
             "opcodes": t.spans.iter().map(|span| span.opcodes).sum::<Option<u64>>(),
@@ -254,6 +255,13 @@ impl Found {
         }
         let us = |time: u64| format!("{:.1} µs", microseconds(time));
         let untraced = self.untraced.map_or(String::new(), |ms| format!(", {:.1} µs untraced", ms * 1e3));
+        if !t.overlaps().is_empty() {
+            writeln!(
+                out,
+                "{} launches began before the one before had ended, and are no dependent launches",
+                t.overlaps().len()
+            )?;
+        }
         writeln!(
             out,
             "token {}{untraced}; first launch to last {}: kernels ran in {}, none in {}; the sum of all launches {}",

@@ -83,7 +83,21 @@ pub fn run(args: &Args, file: &Path) -> Result<()> {
     };
     let rows: Vec<&Row> = rows.iter().filter(wanted).collect();
     ensure!(!rows.is_empty(), "no row's name or model contains {}", args.rows.join(" or "));
-    let mut lines = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
+    // Line by line, so that a run which is cut short leaves what it has.
+    let mut add = |line: Line| -> Result<()> {
+        if !args.json {
+            let mut out = io::stdout().lock();
+            if lines.is_empty() {
+                writeln!(out, "| {} |", HEADER.join(" | "))?;
+                writeln!(out, "|{}", "---|".repeat(HEADER.len()))?;
+            }
+            writeln!(out, "| {} |", line.cells.join(" | "))?;
+            out.flush()?;
+        }
+        lines.push(line);
+        Ok(())
+    };
     let mut measured: HashMap<(String, String), f64> = HashMap::new();
     let mut rates = Vec::new();
     let mut device = Value::Null;
@@ -94,7 +108,7 @@ pub fn run(args: &Args, file: &Path) -> Result<()> {
         let bench = match bench {
             Ok(bench) => bench,
             Err(error) => {
-                lines.push(failed(row, &format!("{error:#}")));
+                add(failed(row, &format!("{error:#}")))?;
                 continue;
             }
         };
@@ -104,7 +118,7 @@ pub fn run(args: &Args, file: &Path) -> Result<()> {
             let act = program["act"].as_str().unwrap_or_default();
             let trace = child(&trace_words(args, row, act));
             interrupt::check()?;
-            lines.push(line(row, act, program, trace, &mut measured));
+            add(line(row, act, program, trace, &mut measured))?;
         }
     }
     let mut out = io::stdout().lock();
@@ -114,11 +128,6 @@ pub fn run(args: &Args, file: &Path) -> Result<()> {
         serde_json::to_writer_pretty(&mut out, &object).map_err(io::Error::from)?;
         writeln!(out)?;
         return Ok(out.flush()?);
-    }
-    writeln!(out, "| {} |", HEADER.join(" | "))?;
-    writeln!(out, "|{}", "---|".repeat(HEADER.len()))?;
-    for line in &lines {
-        writeln!(out, "| {} |", line.cells.join(" | "))?;
     }
     let terabytes: Vec<f64> = rates.iter().map(|rate| rate / 1e12).collect();
     if let (Some(least), Some(most)) =
@@ -212,7 +221,11 @@ fn line(
     let of_floor = row.floor_ms.zip(ms).map(|(floor, ms)| floor / ms * 100.0);
     let submitting = graph["submitting_cpu_share"].as_f64().map(|share| share * 100.0);
     let (gap, trace) = match trace {
-        Ok(trace) => (trace["largest_gap_us"].as_f64(), trace),
+        // Between launches with an event on each side there is a gap of the events' own.
+        Ok(trace) => {
+            let records = trace["clock"].as_str().is_some_and(|clock| clock.starts_with("CUPTI"));
+            (trace["largest_gap_us"].as_f64().filter(|_| records), trace)
+        }
         Err(error) => (None, json!({ "error": format!("{error:#}") })),
     };
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
