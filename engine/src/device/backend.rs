@@ -83,8 +83,16 @@ pub(super) trait Backend: Send + Sync + Debug {
     fn upload(&self, stream: StreamHandle, dst: u64, src: &[u8]) -> Result<()>;
     /// Copies to pageable host memory; done when it returns.
     fn download(&self, stream: StreamHandle, dst: &mut [u8], src: u64) -> Result<()>;
-    /// Queues a copy from page-locked host memory, which outlives the copy and every graph that holds it.
-    fn upload_pinned(&self, stream: StreamHandle, dst: u64, src: NonNull<u8>, bytes: usize) -> Result<()>;
+    /// Queues a copy of `bytes` bytes from page-locked host memory, from its byte `offset` on; it outlives the copy and every
+    /// graph that holds it.
+    fn upload_pinned(
+        &self,
+        stream: StreamHandle,
+        dst: u64,
+        src: NonNull<u8>,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()>;
     /// Queues a copy to page-locked host memory, which outlives the copy and every graph that holds it.
     fn download_pinned(&self, stream: StreamHandle, dst: NonNull<u8>, src: u64, bytes: usize) -> Result<()>;
     /// Queues a copy between device memories, of this device or of another that it reaches.

@@ -407,7 +407,7 @@ pub struct HostBuffer<T: Element> {
     element: PhantomData<T>,
 }
 
-/// The page-locked bytes behind a [`HostBuffer`], shared with the graphs that copy to or from them.
+/// Page-locked bytes: those behind a [`HostBuffer`], shared with the graphs that copy to or from them, or an uploader's own.
 pub(super) struct PinnedMemory {
     device: Device,
     pub(super) start: NonNull<u8>,
@@ -415,10 +415,22 @@ pub(super) struct PinnedMemory {
 }
 
 // SAFETY: the memory is plain bytes, owned by this value, and every access to it on the host goes through
-// volatile reads and writes of whole elements in `HostBuffer`.
+// volatile reads and writes of whole elements in `HostBuffer`, or is by the one owner of an uploader's memory.
 unsafe impl Send for PinnedMemory {}
 // SAFETY: as above; concurrent access is what the type is for.
 unsafe impl Sync for PinnedMemory {}
+
+impl PinnedMemory {
+    /// `bytes` zeroed bytes, one at least.
+    pub(super) fn new(device: &Device, bytes: usize) -> Result<Self> {
+        let start = device.backend().pinned_allocate(bytes)?;
+        Ok(Self { device: device.clone(), start, bytes })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
@@ -435,8 +447,7 @@ impl<T: Element> HostBuffer<T> {
     pub fn new(device: &Device, len: usize, name: &str) -> Result<Self> {
         let bytes = checked_bytes::<T>(len, name)?;
         stream::forbid_in_capture(|| Violation::Allocation(name.to_owned()))?;
-        let start = device.backend().pinned_allocate(bytes)?;
-        let memory = Arc::new(PinnedMemory { device: device.clone(), start, bytes });
+        let memory = Arc::new(PinnedMemory::new(device, bytes)?);
         Ok(Self { memory, len, element: PhantomData })
     }
 

@@ -11,6 +11,7 @@
 //! - `counters`: what a device did, in numbers
 //! - `waits`: a thread's time, in waits for a device and outside them
 //! - `cupti`: the device's own record of the kernels it ran
+//! - `uploader`: much data on its way to a device
 //! - `peer`: memory of other devices; [`links`]: whether what goes there arrives
 //! - `backend`: the seam; `cuda` and `driver` on its one side, `sim` on the other
 //! - `abi`: the interface of a module's entries, read from the PTX
@@ -38,6 +39,7 @@ mod spec;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod uploader;
 mod waits;
 
 pub use buffer::{Allocation, Buffer, BufferPlace, HostBuffer, RawBuffer};
@@ -51,6 +53,7 @@ pub use graph::{Graph, GraphEdge, GraphExec, GraphNode, KernelNode};
 pub use module::{Dependence, Function, FunctionInfo, MAX_PARAMS, Module, ParamLayout};
 pub use spec::{DeviceList, DeviceSpec, ParseDeviceListError, ParseDeviceSpecError};
 pub use stream::{Access, LaunchParams, ParamAccess, Stream};
+pub use uploader::Uploader;
 pub use waits::{ThreadMeter, ThreadTimes};
 
 use backend::{Backend, StreamHandle};

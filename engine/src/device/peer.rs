@@ -154,6 +154,7 @@ impl Stream {
             self.handle(),
             dst.address(),
             memory.memory.start,
+            0,
             dst.bytes(),
         )?;
         self.device().count(DeviceCounters::to_device(dst.bytes()));

@@ -243,9 +243,17 @@ impl Backend for SimBackend {
         self.stream(stream)?.download(dst, src).map_err(self.failed("copy to the host"))
     }
 
-    fn upload_pinned(&self, stream: StreamHandle, dst: u64, src: NonNull<u8>, bytes: usize) -> Result<()> {
+    fn upload_pinned(
+        &self,
+        stream: StreamHandle,
+        dst: u64,
+        src: NonNull<u8>,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
         let host = self.host(src)?;
-        self.stream(stream)?.upload_pinned(dst, host, bytes as u64).map_err(self.failed("copy to the device"))
+        let copied = self.stream(stream)?.upload_pinned(dst, host, offset, bytes as u64);
+        copied.map_err(self.failed("copy to the device"))
     }
 
     fn download_pinned(&self, stream: StreamHandle, dst: NonNull<u8>, src: u64, bytes: usize) -> Result<()> {

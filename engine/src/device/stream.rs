@@ -310,7 +310,7 @@ impl Stream {
         let allocation = dst.allocation();
         let address = allocation.address() + dst.byte_offset() as u64;
         self.launched(false);
-        self.device().backend().upload_pinned(self.handle(), address, src.memory.start, dst.bytes())?;
+        self.device().backend().upload_pinned(self.handle(), address, src.memory.start, 0, dst.bytes())?;
         self.submitted(DeviceCounters::to_device(dst.bytes()), || Arc::new((allocation, src.memory.clone())));
         Ok(())
     }

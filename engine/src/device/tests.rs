@@ -72,6 +72,28 @@ fn errors_without_a_device_say_what_to_do() {
     }
 }
 
+/// Copies that are carried out as late as they may be show a buffer that is written to before it was copied.
+#[test]
+fn a_piece_is_made_where_no_copy_is_waiting() {
+    let system = machine(1);
+    system.set_schedule(ptx_sim::system::Schedule::Deferred);
+    let device = Device::open_in(&system, 0).unwrap();
+    let buffer = Buffer::<u8>::new(&device, 64, "b").unwrap();
+    let mut uploader = Uploader::new(&device).unwrap();
+    for piece in 0..16 {
+        let to = [buffer.slice(4 * piece..4 * piece + 4).unwrap()];
+        let made = uploader.upload(&to, |planes| {
+            planes[0].fill(piece as u8);
+            Ok::<(), DeviceError>(())
+        });
+        made.unwrap();
+    }
+    uploader.finish().unwrap();
+    let due: Vec<u8> = (0..64).map(|i| i / 4).collect();
+    assert_eq!(buffer.to_vec().unwrap(), due);
+    assert_eq!(uploader.pinned_bytes(), 512);
+}
+
 #[test]
 fn allocations_have_ids_of_their_own() {
     let device = Device::open_in(&machine(1), 0).unwrap();

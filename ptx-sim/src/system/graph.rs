@@ -32,8 +32,8 @@ pub struct KernelLaunch {
 pub enum Place {
     /// An address of device memory, of any device.
     Device(u64),
-    /// The start of page-locked host memory.
-    Host(Arc<HostMemory>),
+    /// A byte of page-locked host memory: what from its start.
+    Host(Arc<HostMemory>, usize),
 }
 
 impl Place {
@@ -41,7 +41,7 @@ impl Place {
     pub fn address(&self) -> u64 {
         match self {
             Self::Device(address) => *address,
-            Self::Host(memory) => memory.as_ptr() as u64,
+            Self::Host(memory, offset) => memory.as_ptr() as u64 + *offset as u64,
         }
     }
 }
@@ -104,11 +104,11 @@ impl Operation {
                 let mut staged = vec![0; *bytes as usize];
                 match src {
                     Place::Device(address) => memory.read(*address, &mut staged)?,
-                    Place::Host(host) => host.load(0, &mut staged)?,
+                    Place::Host(host, offset) => host.load(*offset, &mut staged)?,
                 }
                 match dst {
                     Place::Device(address) => memory.write(*address, &staged)?,
-                    Place::Host(host) => host.store(0, &staged)?,
+                    Place::Host(host, offset) => host.store(*offset, &staged)?,
                 }
             }
             Self::Fill { dst, byte, bytes } => {

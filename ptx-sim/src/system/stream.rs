@@ -119,12 +119,12 @@ impl Stream {
         self.submit(Operation::Fill { dst, byte, bytes })
     }
 
-    /// Copies from page-locked host memory.
+    /// Copies from page-locked host memory, from byte `offset` on.
     ///
     /// # Errors
     /// [`SystemError::Memory`], [`SystemError::HostRange`].
-    pub fn upload_pinned(&self, dst: u64, src: Arc<HostMemory>, bytes: u64) -> Result<()> {
-        self.submit(Operation::Copy { dst: Place::Device(dst), src: Place::Host(src), bytes })
+    pub fn upload_pinned(&self, dst: u64, src: Arc<HostMemory>, offset: usize, bytes: u64) -> Result<()> {
+        self.submit(Operation::Copy { dst: Place::Device(dst), src: Place::Host(src, offset), bytes })
     }
 
     /// Copies to page-locked host memory.
@@ -132,7 +132,7 @@ impl Stream {
     /// # Errors
     /// [`SystemError::Memory`], [`SystemError::HostRange`].
     pub fn download_pinned(&self, dst: Arc<HostMemory>, src: u64, bytes: u64) -> Result<()> {
-        self.submit(Operation::Copy { dst: Place::Host(dst), src: Place::Device(src), bytes })
+        self.submit(Operation::Copy { dst: Place::Host(dst, 0), src: Place::Device(src), bytes })
     }
 
     /// Copies from pageable host memory.

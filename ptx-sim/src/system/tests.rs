@@ -46,7 +46,11 @@ fn copies_cross_devices_and_check_their_ranges() {
     assert_eq!(out[63], 55);
     assert!(matches!(stream.copy(there, here, 65), Err(SystemError::Memory(_))));
     let host = Arc::new(HostMemory::new(8));
-    assert!(matches!(stream.download_pinned(host, here, 9), Err(SystemError::HostRange { .. })));
+    assert!(matches!(stream.download_pinned(host.clone(), here, 9), Err(SystemError::HostRange { .. })));
+    host.store(0, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    stream.upload_pinned(here + 60, host.clone(), 5, 3).unwrap();
+    assert_eq!(bytes(&system, here, 64)[59..], [59, 6, 7, 8, 63]);
+    assert!(matches!(stream.upload_pinned(here, host, 5, 4), Err(SystemError::HostRange { .. })));
 }
 
 #[test]
@@ -59,7 +63,7 @@ fn another_device_s_memory_needs_peer_access() {
         stream.copy(there, here, 64),
         stream.copy(here, there, 64),
         stream.fill(there, 1, 64),
-        stream.upload_pinned(there, host.clone(), 8),
+        stream.upload_pinned(there, host.clone(), 0, 8),
         stream.download_pinned(host, there, 8),
     ] {
         let Err(SystemError::Memory(MemoryError::NoPeerAccess { name, device, owner, .. })) = refused else {

@@ -283,10 +283,19 @@ impl Backend for CudaBackend {
         self.stream_synchronize(stream)
     }
 
-    fn upload_pinned(&self, stream: StreamHandle, dst: u64, src: NonNull<u8>, bytes: usize) -> Result<()> {
+    fn upload_pinned(
+        &self,
+        stream: StreamHandle,
+        dst: u64,
+        src: NonNull<u8>,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
         self.enter()?;
+        // SAFETY: the page-locked memory holds `bytes` bytes from `offset` on, as the trait demands.
+        let src = unsafe { src.as_ptr().add(offset) };
         // SAFETY: both sides hold `bytes` bytes and outlive the copy, as the trait demands.
-        let result = unsafe { cuMemcpyHtoDAsync_v2(dst, src.as_ptr().cast(), bytes, raw_stream(stream)) };
+        let result = unsafe { cuMemcpyHtoDAsync_v2(dst, src.cast(), bytes, raw_stream(stream)) };
         self.check_work(result, "copy to the device")
     }
 

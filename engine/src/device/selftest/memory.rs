@@ -1,7 +1,9 @@
 //! Checks of memory, modules, launches and events.
 
 use super::{Bench, Checked, N, Stop, add_args, ensure, numbers, params};
-use crate::device::{Buffer, Copies, DeviceCounters, DeviceError, Element, F8E4M3, HostBuffer, LaunchParams};
+use crate::device::{
+    Buffer, Copies, DeviceCounters, DeviceError, Element, F8E4M3, HostBuffer, LaunchParams, Uploader,
+};
 use half::{bf16, f16};
 
 fn round_trip<T: Element + PartialEq>(bench: &Bench, data: &[T]) -> Result<usize, Stop> {
@@ -209,6 +211,68 @@ pub(super) fn module_errors(bench: &Bench) -> Checked {
     ensure!(bench.add.info().max_threads == 256, "{:?}", bench.add.info());
     let by_driver = bench.add.info().params_checked_by_driver + bench.scale.info().params_checked_by_driver;
     Ok(format!("2 refused, 7 parameters as declared, {by_driver} of them compared with the driver's"))
+}
+
+/// Pieces of many sizes, each made while the one before is being copied.
+pub(super) fn uploads_in_pieces(bench: &Bench) -> Checked {
+    const SIZES: [(usize, usize); 9] = [
+        (1, 1),
+        (4 << 20, 300),
+        (1 << 20, 1 << 18),
+        (257, 3 << 20),
+        (255, 256),
+        (1 << 20, 1),
+        (7, 1 << 20),
+        (2 << 20, 2 << 20),
+        (100, 9),
+    ];
+    let totals = SIZES.iter().fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
+    let pattern = |len: usize, seed: usize| -> Vec<u8> {
+        (0..len).map(|i| (((i + seed) as u32).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    };
+    let due = (pattern(totals.0, 1), pattern(totals.1, 99));
+    let (a, b) = (
+        Buffer::<u8>::new(&bench.device, totals.0, "first plane")?,
+        Buffer::<u8>::new(&bench.device, totals.1, "second plane")?,
+    );
+    bench.stream.fill(&a, 0xee)?;
+    bench.stream.fill(&b, 0xee)?;
+    bench.stream.synchronize()?;
+    let before = bench.device.counters();
+    let mut uploader = Uploader::new(&bench.device)?;
+    let mut at = (0, 0);
+    for (piece, size) in SIZES.into_iter().enumerate() {
+        let ranges = (at.0..at.0 + size.0, at.1..at.1 + size.1);
+        let to = [a.slice(ranges.0.clone())?, b.slice(ranges.1.clone())?];
+        uploader.upload(&to, |planes| match planes {
+            [first, second] => {
+                first.copy_from_slice(&due.0[ranges.0]);
+                second.copy_from_slice(&due.1[ranges.1]);
+                Ok::<(), Stop>(())
+            }
+            _ => Err(Stop::Failed(format!("piece {piece}: {} slices for 2 buffers", planes.len()))),
+        })?;
+        at = (at.0 + size.0, at.1 + size.1);
+        // One that fails leaves no trace.
+        let refused = uploader.upload(&to, |planes| {
+            planes.iter_mut().for_each(|plane| plane.fill(0x11));
+            Err(Stop::Skipped("on purpose".to_owned()))
+        });
+        ensure!(matches!(refused, Err(Stop::Skipped(_))), "piece {piece}: the error of the maker was lost");
+    }
+    uploader.finish()?;
+    ensure!(a.to_vec()? == due.0 && b.to_vec()? == due.1, "the pieces together are not what was made");
+    let copied = bench.device.counters().since(before).host_to_device;
+    let wanted = Copies { count: 2 * SIZES.len() as u64, bytes: (totals.0 + totals.1) as u64 };
+    ensure!(copied == wanted, "{copied} were counted, {wanted} due");
+    let pinned = uploader.pinned_bytes();
+    ensure!(
+        pinned > 0 && pinned <= 2 * (8 << 20),
+        "{pinned} bytes of page-locked memory for pieces of 4 MiB"
+    );
+    let graph = bench.stream.capture(|_| uploader.upload(&[a.slice(..4)?], |_| Ok::<(), DeviceError>(())));
+    ensure!(graph.is_err(), "an upload in pieces was captured");
+    Ok(format!("{} bytes in {} pieces", totals.0 + totals.1, SIZES.len()))
 }
 
 /// Kernels compute what they are for.

@@ -103,6 +103,7 @@ use ensure;
 const CHECKS: [(&str, CheckFn); 30] = [
     ("round trips", memory::round_trips),
     ("everything counted", memory::everything_counted),
+    ("uploads in pieces", memory::uploads_in_pieces),
     ("lengths and slices refused", memory::lengths_refused),
     ("out of memory", memory::out_of_memory),
     ("memory freed once", memory::memory_freed_once),
