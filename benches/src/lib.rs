@@ -4,6 +4,7 @@
 //! cargo xtask bench [FILTER]                                      every kernel, with a table and a picture at the end
 //! cargo bench -p bitwalk-benches --bench kernels [-- FILTER]      the same without
 //! cargo bench -p bitwalk-benches --bench decode                   one token of the fixture, eager and replayed
+//! cargo bench -p bitwalk-benches --bench repack                   blocks to planes on one core, bytes of the file a second
 //! cargo bench -p bitwalk-benches --bench tokenizer
 //! BITWALK_DEVICE=auto|cuda|cuda:N|sim                             where
 //! ```

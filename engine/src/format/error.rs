@@ -88,6 +88,16 @@ pub enum FormatError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A tensor's data cannot be read, though the file was opened.
+    #[error("{}: tensor `{tensor}`: cannot be read; was the file changed or taken away while it was in use?", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
     /// A part of a model that is split over several files.
     #[error("{}: split model: {reason}", path.display())]
     Split {

@@ -1,7 +1,8 @@
 //! A read-only view of a file: the one place outside the device layer where memory comes from elsewhere.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::FormatError;
 
@@ -14,7 +15,7 @@ use super::FormatError;
 pub struct FileMap(Bytes);
 
 enum Bytes {
-    Mapped(memmap2::Mmap),
+    Mapped { map: memmap2::Mmap, file: File, path: PathBuf },
     Owned(Vec<u8>),
 }
 
@@ -39,7 +40,29 @@ impl FileMap {
         // every reader treats the bytes as untrusted and re-validates text when it is read, so a change can
         // yield a wrong value or an error but no invalid Rust value (see the type's documentation).
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(open)?;
-        Ok(FileMap(Bytes::Mapped(map)))
+        Ok(FileMap(Bytes::Mapped { map, file, path: path.into() }))
+    }
+
+    /// The file, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.0 {
+            Bytes::Mapped { path, .. } => Some(path),
+            Bytes::Owned(_) => None,
+        }
+    }
+
+    /// Reads the bytes from `at` on to `out`, from the file itself where it is one.
+    ///
+    /// # Errors
+    /// The operating system's; [`io::ErrorKind::UnexpectedEof`] where the file, or the memory, ends before.
+    pub fn read_at(&self, at: usize, out: &mut [u8]) -> io::Result<()> {
+        #[cfg(unix)]
+        if let Bytes::Mapped { file, .. } = &self.0 {
+            return std::os::unix::fs::FileExt::read_exact_at(file, out, at as u64);
+        }
+        let bytes = at.checked_add(out.len()).and_then(|end| self.get(at..end));
+        out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
     }
 
     /// Takes bytes that are in memory already, as if they were a file's.
@@ -59,7 +82,7 @@ impl std::ops::Deref for FileMap {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Bytes::Mapped(map) => map,
+            Bytes::Mapped { map, .. } => map,
             Bytes::Owned(bytes) => bytes,
         }
     }

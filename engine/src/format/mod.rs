@@ -12,12 +12,16 @@ mod dtype;
 mod error;
 pub mod gguf;
 pub mod mmap;
+mod plane_reader;
 pub mod safetensors;
 mod source;
+mod stored;
 pub mod synthetic;
 mod weight;
 
 pub use dtype::DType;
 pub use error::FormatError;
+pub use plane_reader::PlaneReader;
 pub use source::{TensorInfo, TensorSource};
+pub use stored::Stored;
 pub use weight::{F8_BLOCK, LinearWeight, WeightEncoding, device_format};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::gguf::Metadata;
 use super::synthetic::PlaneFill;
-use super::{DType, FormatError};
+use super::{DType, FormatError, Stored};
 use crate::config::{Family, ModelConfig};
 
 /// A tensor's name, shape and type.
@@ -61,6 +61,14 @@ pub trait TensorSource: Send + Sync {
     /// # Errors
     /// [`FormatError::Tensor`] if there is no tensor of this name.
     fn data(&self, name: &str) -> Result<Cow<'_, [u8]>, FormatError>;
+
+    /// A tensor's bytes, to be taken in pieces: for tensors of which no two shall be in memory at a time.
+    ///
+    /// # Errors
+    /// As [`data`](Self::data).
+    fn stored(&self, name: &str) -> Result<Stored<'_>, FormatError> {
+        self.data(name).map(|data| Stored::in_memory(data, self.path(), name))
+    }
 
     /// The configuration of a model of the llama family, checked.
     ///

@@ -13,7 +13,9 @@
 //! `input_scale` and `input_global_scale` are what activations would be quantised with; activations are not quantised to 4
 //! bits here (a W4A4 checkpoint runs as W4A16), so they are known, offered by name, and not applied.
 
-use super::{DType, FormatError, TensorInfo, TensorSource};
+use std::path::Path;
+
+use super::{DType, FormatError, PlaneReader, TensorInfo, TensorSource};
 use crate::kernel::TensorFormat;
 use crate::quant;
 
@@ -301,6 +303,34 @@ impl LinearWeight {
         Ok(weight)
     }
 
+    /// A tensor of a name that is no linear layer's as a matrix of this shape.
+    ///
+    /// # Errors
+    /// [`FormatError::Tensor`] if it is missing, or of another shape or of a type that does not run.
+    pub fn of_tensor(
+        source: &dyn TensorSource,
+        name: &str,
+        [rows, cols]: [u64; 2],
+    ) -> Result<LinearWeight, FormatError> {
+        let dtype = source.require(name, &[rows, cols])?.dtype;
+        let encoding = WeightEncoding::Plain { weight: name.into(), dtype };
+        let weight = LinearWeight { stem: name.into(), rows, cols, encoding };
+        if device_format(dtype).is_none() {
+            let known: Vec<_> = TensorFormat::ALL.iter().map(|format| format.name()).collect();
+            let reason = format!("no kernel reads {dtype}; those of {} are read", known.join(", "));
+            return Err(weight.error(source.path(), reason));
+        }
+        Ok(weight)
+    }
+
+    /// What it is called: the tensor that its rows and columns are of, or that it would be without an encoding.
+    pub fn name(&self) -> String {
+        match &self.encoding {
+            WeightEncoding::Plain { weight, .. } => weight.clone(),
+            _ => format!("{}.weight", self.stem),
+        }
+    }
+
     /// What its tensors' names begin with.
     pub fn stem(&self) -> &str {
         &self.stem
@@ -351,46 +381,17 @@ impl LinearWeight {
     }
 
     /// Writes the planes of [`format`](Self::format), each `PlaneDecl::bytes(rows, cols / block)` long. Matrices of one
-    /// format and width are stacked by rows by passing consecutive parts of larger planes.
+    /// format and width are stacked by rows by passing consecutive parts of larger planes. [`PlaneReader`] does it in pieces.
     ///
     /// # Errors
-    /// [`FormatError::Tensor`] if a tensor's data, or a plane, has not the length that the shape implies.
+    /// [`FormatError::Tensor`] if a tensor's data, or a plane, has not the length that the shape implies;
+    /// [`FormatError::Read`].
     pub fn write_planes(
         &self,
         source: &dyn TensorSource,
         planes: &mut [&mut [u8]],
     ) -> Result<(), FormatError> {
-        let error = |error: quant::QuantError| self.error(source, error.to_string());
-        let format = self.format();
-        if planes.len() != format.planes().len() {
-            return Err(self.error(source, format!("{} planes given for {format}", planes.len())));
-        }
-        for (plane, decl) in planes.iter().zip(format.planes()) {
-            let wanted = decl.bytes(self.rows, self.cols / format.block());
-            if plane.len() as u64 != wanted {
-                let reason = format!("plane {} has {} bytes, not {wanted}", decl.name, plane.len());
-                return Err(self.error(source, reason));
-            }
-        }
-        match (&self.encoding, planes) {
-            (WeightEncoding::Plain { weight, dtype }, planes) => {
-                quant::split(*dtype, &source.data(weight)?, planes).map_err(error)
-            }
-            (WeightEncoding::F8Block128 { weight, scales, scales_dtype }, [data]) => {
-                let scales = self.f8_scales(source, scales, *scales_dtype)?;
-                quant::f8_block_planes(&source.data(weight)?, &scales, self.cols as usize, data)
-                    .map_err(error)
-            }
-            (WeightEncoding::Nvfp4 { packed, scales, global, .. }, [qs, block_scales, globals]) => {
-                quant::copy(&source.data(packed)?, qs).map_err(error)?;
-                quant::copy(&source.data(scales)?, block_scales).map_err(error)?;
-                for word in globals.as_chunks_mut::<4>().0 {
-                    *word = global.to_le_bytes();
-                }
-                Ok(())
-            }
-            _ => unreachable!("the number of planes has been checked"),
-        }
+        PlaneReader::new(self, source)?.write(0..self.rows, &mut Vec::new(), planes)
     }
 
     /// The f32 value of every element, row-major: the definition of each encoding.
@@ -398,7 +399,7 @@ impl LinearWeight {
     /// # Errors
     /// [`FormatError::Tensor`] if a tensor's data has not the length that the shape implies.
     pub fn dequantise(&self, source: &dyn TensorSource) -> Result<Vec<f32>, FormatError> {
-        let error = |error: quant::QuantError| self.error(source, error.to_string());
+        let error = |error: quant::QuantError| self.error(source.path(), error.to_string());
         let mut out = vec![0f32; (self.rows * self.cols) as usize];
         match &self.encoding {
             WeightEncoding::Plain { weight, dtype } => {
@@ -417,7 +418,8 @@ impl LinearWeight {
         Ok(out)
     }
 
-    fn f8_scales(
+    /// The scales of an F8 matrix, `[⌈rows/128⌉, ⌈cols/128⌉]`.
+    pub(super) fn f8_scales(
         &self,
         source: &dyn TensorSource,
         name: &str,
@@ -426,11 +428,11 @@ impl LinearWeight {
         let count = self.rows.div_ceil(F8_BLOCK) * self.cols.div_ceil(F8_BLOCK);
         let mut scales = vec![0f32; count as usize];
         quant::dequantise(dtype, &source.data(name)?, &mut scales)
-            .map_err(|error| self.error(source, error.to_string()))?;
+            .map_err(|error| self.error(source.path(), error.to_string()))?;
         Ok(scales)
     }
 
-    fn error(&self, source: &dyn TensorSource, reason: String) -> FormatError {
-        FormatError::Tensor { path: source.path().into(), tensor: format!("{}.weight", self.stem), reason }
+    pub(super) fn error(&self, path: &Path, reason: String) -> FormatError {
+        FormatError::Tensor { path: path.into(), tensor: self.name(), reason }
     }
 }

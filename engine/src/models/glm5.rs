@@ -8,12 +8,10 @@ use super::hybrid::{Ffn, Flow, Head, HybridModel, Layer, Mixer, ModelSummary, St
 use super::hyper::{HyperConnection, HyperShape};
 use super::kda::{Kda, KdaShape};
 use super::latent::{Indexer, LatentAttention, LatentShape};
-use super::load::{LoadError, LoadProgress, Loader};
+use super::load::{LoadError, LoadTimings, Loader};
 use crate::config::glm5::{
     EMBEDDING, FINAL_NORM, FfnKind, Glm5Config, HEAD, IndexerKind, MixerKind, check_tensors,
 };
-use crate::engine::Engine;
-use crate::format::TensorSource;
 
 impl StreamShapes {
     /// The shapes that a configuration gives.
@@ -66,20 +64,18 @@ impl HybridModel {
     /// # Errors
     /// A missing or misshapen tensor, an encoding that no kernel reads, out of memory: each by name.
     pub(super) fn load_glm5(
-        engine: &Engine,
-        source: &dyn TensorSource,
+        loader: &mut Loader<'_>,
         config: &Glm5Config,
         range: StageRange,
-        progress: LoadProgress<'_>,
     ) -> Result<HybridModel, LoadError> {
         // Every tensor is looked for before the first one is uploaded.
+        let source = loader.source();
         let skipped = check_tensors(source, config)?;
         if !skipped.is_empty() && range.is_first() {
             // That nobody reads stderr is no fault of the checkpoint's.
             let _ = writeln!(std::io::stderr(), "bitwalk: {}: {skipped}", source.path().display());
         }
         let shapes = StreamShapes::new(config);
-        let mut loader = Loader::new(engine, source, progress);
         let whole_embedding = range.is_first() || (range.is_last() && config.tied_head);
         let embedding = match whole_embedding {
             true => Some(loader.matrix(EMBEDDING, config.vocab, config.hidden)?),
@@ -88,8 +84,7 @@ impl HybridModel {
         let mut layers = Vec::new();
         for index in range.layers().map(|index| index as usize) {
             layers.push(
-                LayerLoader { c: config, prefix: Glm5Config::layer_prefix(index) }
-                    .load(&mut loader, index)?,
+                LayerLoader { c: config, prefix: Glm5Config::layer_prefix(index) }.load(loader, index)?,
             );
         }
         let head = if range.is_last() {
@@ -112,7 +107,15 @@ impl HybridModel {
             eps: config.eps,
             tied_head: config.tied_head,
         };
-        Ok(HybridModel { summary, flow: Flow::Streams(Box::new(shapes)), range, embedding, layers, head })
+        Ok(HybridModel {
+            summary,
+            flow: Flow::Streams(Box::new(shapes)),
+            range,
+            embedding,
+            layers,
+            head,
+            loading: LoadTimings::default(),
+        })
     }
 }
 

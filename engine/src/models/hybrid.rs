@@ -7,6 +7,7 @@ use super::hyper::{self, HyperConnection, HyperShape};
 use super::kda::{Kda, KdaShape};
 use super::latent::{LatentAttention, LatentShape};
 use super::linear::{LinearInput, matvec};
+use super::load::LoadTimings;
 use super::walk::{BodyBuilder, MixerKind, Walk};
 use crate::cache::{Cache, CacheShape, SlotShape};
 use crate::config::ModelConfig;
@@ -121,6 +122,7 @@ pub struct HybridModel {
     pub(super) layers: Vec<Layer>,
     /// In the last stage.
     pub(super) head: Option<Head>,
+    pub(super) loading: LoadTimings,
 }
 
 /// What follows the layers.

@@ -3,11 +3,9 @@
 use super::attention::Attention;
 use super::ffn::{DenseFfn, SwiGlu};
 use super::hybrid::{Ffn, Flow, Head, HybridModel, Layer, Mixer, ModelSummary, StageRange};
-use super::load::{LoadError, LoadProgress, Loader};
+use super::load::{LoadError, LoadTimings, Loader};
 use crate::config::{ModelConfig, check_tensors};
 use crate::device::Buffer;
-use crate::engine::Engine;
-use crate::format::TensorSource;
 
 impl HybridModel {
     /// Loads a llama-family model onto the engine's device, weights kept in their own formats.
@@ -15,17 +13,14 @@ impl HybridModel {
     /// # Errors
     /// A missing or misshapen tensor, a type that no kernel reads, out of memory: each by name.
     pub(super) fn load_llama(
-        engine: &Engine,
-        source: &dyn TensorSource,
+        loader: &mut Loader<'_>,
         config: ModelConfig,
         range: StageRange,
-        progress: LoadProgress<'_>,
     ) -> Result<HybridModel, LoadError> {
         // Every tensor is looked for before the first one is uploaded.
-        check_tensors(source, &config)?;
+        check_tensors(loader.source(), &config)?;
         let (hidden, ff, heads, kv_heads, head_dim) =
             (config.hidden, config.ff, config.heads, config.kv_heads, config.head_dim);
-        let mut loader = Loader::new(engine, source, progress);
         let whole_embedding = range.is_first() || (range.is_last() && config.tied_head);
         let embedding = match whole_embedding {
             true => Some(loader.matrix("token_embd.weight", config.vocab, hidden)?),
@@ -68,7 +63,7 @@ impl HybridModel {
         };
         let embedding = embedding.filter(|_| range.is_first());
         let inv_freq =
-            Buffer::from_slice(engine.device(), &config.rope.inv_freq, "inverse rotary frequencies")
+            Buffer::from_slice(loader.engine().device(), &config.rope.inv_freq, "inverse rotary frequencies")
                 .map_err(|source| LoadError::Device {
                     tensor: "inverse rotary frequencies".to_owned(),
                     source,
@@ -83,6 +78,6 @@ impl HybridModel {
             tied_head: config.tied_head,
         };
         let flow = Flow::Residual { config: Box::new(config), inv_freq };
-        Ok(HybridModel { summary, flow, range, embedding, layers, head })
+        Ok(HybridModel { summary, flow, range, embedding, layers, head, loading: LoadTimings::default() })
     }
 }

@@ -27,6 +27,6 @@ pub use hyper::{HyperConnection, HyperShape};
 pub use kda::{Kda, KdaShape};
 pub use latent::{Indexer, LatentAttention, LatentShape, Selection};
 pub use linear::{LinearInput, Stacked};
-pub use load::{LoadError, LoadProgress};
+pub use load::{LoadError, LoadProgress, LoadTimings};
 pub use split::split_by_bytes;
 pub use walk::{Body, MixerKind, Observer, Probe, ProbeValues, Segment, Walk};

@@ -6,6 +6,47 @@ use crate::config::Family;
 use crate::config::glm5::{IndexerKind, MixerKind};
 use crate::format::TensorSource;
 
+/// The bytes of a source's tensors, by where they belong.
+struct PartBytes {
+    layers: Vec<u64>,
+    embedding: u64,
+    /// The head and the rest, without the embedding where it is the head too.
+    head: u64,
+    tied: bool,
+}
+
+impl PartBytes {
+    fn of(source: &dyn TensorSource, family: &Family) -> PartBytes {
+        let (total, marker, tied) = match family {
+            Family::Llama(config) => (config.layers as usize, "blk.", config.tied_head),
+            Family::Glm5(config) => (config.layers.len(), "layers.", config.tied_head),
+        };
+        let mut parts = PartBytes { layers: vec![0; total], embedding: 0, head: 0, tied };
+        for info in source.tensors() {
+            let part = match layer_of(&info.name, marker) {
+                Some(layer) => match parts.layers.get_mut(layer) {
+                    Some(sum) => sum,
+                    None => continue,
+                },
+                None if info.name.contains("embd") || info.name.contains("embed_tokens") => {
+                    &mut parts.embedding
+                }
+                None => &mut parts.head,
+            };
+            *part += info.bytes();
+        }
+        parts
+    }
+}
+
+/// About how many bytes of the source a stage consists of: tensors that are no part of the model count to the head.
+pub(super) fn stage_bytes(source: &dyn TensorSource, family: &Family, range: StageRange) -> u64 {
+    let parts = PartBytes::of(source, family);
+    let layers: u64 = range.layers().filter_map(|layer| parts.layers.get(layer as usize)).sum();
+    let embedding = range.is_first() || (range.is_last() && parts.tied);
+    layers + if embedding { parts.embedding } else { 0 } + if range.is_last() { parts.head } else { 0 }
+}
+
 /// Splits a source's model into `stages` of contiguous layers, so that the largest has as few bytes as can be. The embedding
 /// counts to the first, the head to the last; a layer that shares the selection of the one before stays with it.
 ///
@@ -13,32 +54,13 @@ use crate::format::TensorSource;
 /// A configuration that cannot be read; more stages than there are places to split at.
 pub fn split_by_bytes(source: &dyn TensorSource, stages: u32) -> Result<Vec<StageRange>, LoadError> {
     let family = source.family()?;
-    let (total, marker, tied): (u32, &str, bool) = match &family {
-        Family::Llama(config) => (config.layers, "blk.", config.tied_head),
-        Family::Glm5(config) => (config.layers.len() as u32, "layers.", config.tied_head),
-    };
-    let mut layers = vec![0_u64; total as usize];
-    let (mut first, mut last) = (0_u64, 0_u64);
-    for info in source.tensors() {
-        let bytes = info.bytes();
-        match layer_of(&info.name, marker) {
-            Some(layer) => {
-                if let Some(sum) = layers.get_mut(layer) {
-                    *sum += bytes;
-                }
-            }
-            None if info.name.contains("embd") || info.name.contains("embed_tokens") => {
-                first += bytes;
-                last += if tied { bytes } else { 0 };
-            }
-            None => last += bytes,
-        }
-    }
+    let PartBytes { mut layers, embedding, head, tied } = PartBytes::of(source, &family);
+    let total = layers.len() as u32;
     if let Some(layer) = layers.first_mut() {
-        *layer += first;
+        *layer += embedding;
     }
     if let Some(layer) = layers.last_mut() {
-        *layer += last;
+        *layer += head + if tied { embedding } else { 0 };
     }
     let splittable: Vec<bool> = match &family {
         Family::Llama(_) => vec![true; layers.len()],

@@ -18,7 +18,7 @@ pub use metadata::{Array, Metadata, Value};
 pub use writer::GgufWriter;
 
 use super::mmap::FileMap;
-use super::{FormatError, TensorInfo, TensorSource};
+use super::{FormatError, Stored, TensorInfo, TensorSource};
 use crate::config::ModelConfig;
 use part::Part;
 
@@ -131,12 +131,16 @@ impl GgufFile {
     /// # Errors
     /// [`FormatError::Tensor`] if there is no tensor of this name.
     pub fn bytes(&self, name: &str) -> Result<&[u8], FormatError> {
+        let Place { part, start, len } = self.place(name)?;
+        Ok(&self.maps[part][start..start + len])
+    }
+
+    fn place(&self, name: &str) -> Result<Place, FormatError> {
         let Some(&i) = self.index.get(name) else {
             let reason = "is missing".into();
             return Err(FormatError::Tensor { path: self.path.clone(), tensor: name.into(), reason });
         };
-        let Place { part, start, len } = self.places[i];
-        Ok(&self.maps[part][start..start + len])
+        Ok(self.places[i])
     }
 }
 
@@ -155,6 +159,12 @@ impl TensorSource for GgufFile {
 
     fn data(&self, name: &str) -> Result<Cow<'_, [u8]>, FormatError> {
         self.bytes(name).map(Cow::Borrowed)
+    }
+
+    fn stored(&self, name: &str) -> Result<Stored<'_>, FormatError> {
+        let Place { part, start, len } = self.place(name)?;
+        let map = &self.maps[part];
+        Ok(Stored::in_file(map, start, len, map.path().unwrap_or(&self.path), name))
     }
 
     fn config(&self) -> Result<ModelConfig, FormatError> {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use self::header::Header;
 use self::index::{INDEX, Index};
 use super::mmap::FileMap;
-use super::{FormatError, TensorInfo, TensorSource};
+use super::{FormatError, Stored, TensorInfo, TensorSource};
 use crate::config::{Family, ModelConfig, glm5::Glm5Config};
 
 /// The name of a checkpoint in one file.
@@ -175,12 +175,16 @@ impl SafetensorsSource {
     /// # Errors
     /// [`FormatError::Tensor`] if there is no tensor of this name.
     pub fn bytes(&self, name: &str) -> Result<&[u8], FormatError> {
+        let Place { part, start, len } = self.place(name)?;
+        Ok(&self.maps[part][start..start + len])
+    }
+
+    fn place(&self, name: &str) -> Result<Place, FormatError> {
         let Some(&i) = self.index.get(name) else {
             let reason = "is missing".into();
             return Err(FormatError::Tensor { path: self.path.clone(), tensor: name.into(), reason });
         };
-        let Place { part, start, len } = self.places[i];
-        Ok(&self.maps[part][start..start + len])
+        Ok(self.places[i])
     }
 }
 
@@ -199,6 +203,12 @@ impl TensorSource for SafetensorsSource {
 
     fn data(&self, name: &str) -> Result<Cow<'_, [u8]>, FormatError> {
         self.bytes(name).map(Cow::Borrowed)
+    }
+
+    fn stored(&self, name: &str) -> Result<Stored<'_>, FormatError> {
+        let Place { part, start, len } = self.place(name)?;
+        let map = &self.maps[part];
+        Ok(Stored::in_file(map, start, len, map.path().unwrap_or(&self.path), name))
     }
 
     fn config(&self) -> Result<ModelConfig, FormatError> {
