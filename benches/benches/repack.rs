@@ -18,7 +18,8 @@ fn repack(criterion: &mut Criterion) {
         let Some(sizes) = quant::plane_block_bytes(dtype) else { continue };
         let size = dtype.block_bytes();
         let blocks = BYTES / size;
-        let bytes: Vec<u8> = (0..blocks * size).map(|i| (i as u32).wrapping_mul(2_654_435_761) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..blocks * size).map(|i| (i as u32).wrapping_mul(2_654_435_761) as u8).collect();
         let mut planes: Vec<Vec<u8>> = sizes.iter().map(|size| vec![1; blocks * size]).collect();
         let step = PIECE / size;
         group.throughput(Throughput::Bytes(bytes.len() as u64));
@@ -26,8 +27,11 @@ fn repack(criterion: &mut Criterion) {
             b.iter(|| {
                 for at in (0..blocks).step_by(step) {
                     let end = blocks.min(at + step);
-                    let mut slices: Vec<&mut [u8]> =
-                        planes.iter_mut().zip(sizes).map(|(plane, size)| &mut plane[at * size..end * size]).collect();
+                    let mut slices: Vec<&mut [u8]> = planes
+                        .iter_mut()
+                        .zip(sizes)
+                        .map(|(plane, size)| &mut plane[at * size..end * size])
+                        .collect();
                     quant::split(dtype, &bytes[at * size..end * size], &mut slices).expect("the lengths fit");
                 }
             });

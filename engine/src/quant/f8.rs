@@ -2,8 +2,6 @@
 //!
 //! The value of an element is `e4m3 · scale`, rounded once, to f32: 4 significant bits times 24 fit no smaller type.
 
-use rayon::prelude::*;
-
 use super::QuantError;
 use crate::device::F8E4M3;
 use crate::format::DType;
@@ -11,13 +9,13 @@ use crate::format::DType;
 /// Rows and columns that share a scale.
 const BLOCK: usize = 128;
 
-/// Calls `write(out, value)` for each element, rows in parallel.
-fn each<T: Send>(
+/// Calls `write(out, value)` for each element.
+fn each<T>(
     bytes: &[u8],
     scales: &[f32],
     cols: usize,
     out: &mut [T],
-    write: impl Fn(&mut T, f32) + Sync,
+    write: impl Fn(&mut T, f32),
 ) -> Result<(), QuantError> {
     let check = |what, found, wanted| {
         if found == wanted {
@@ -32,8 +30,8 @@ fn each<T: Send>(
     check("the tensor's data", bytes.len(), rows * cols)?;
     check("the scales", scales.len(), rows.div_ceil(BLOCK) * block_cols)?;
     let values: Vec<f32> = (0..=255).map(|code| F8E4M3(code).to_f32()).collect();
-    let rows = out.par_chunks_mut(cols).zip(bytes.par_chunks(cols)).enumerate();
-    rows.for_each(|(row, (out, bytes))| {
+    let rows = out.chunks_mut(cols).zip(bytes.chunks(cols)).enumerate();
+    for (row, (out, bytes)) in rows {
         let scales = &scales[row / BLOCK * block_cols..][..block_cols];
         let blocks = out.chunks_mut(BLOCK).zip(bytes.chunks(BLOCK)).zip(scales);
         for ((out, bytes), &scale) in blocks {
@@ -41,7 +39,7 @@ fn each<T: Send>(
                 write(out, values[code as usize] * scale);
             }
         }
-    });
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 //!   so that a warp can load 16 aligned bytes a lane. It changes no bit of either.
 //! - [`quantise`] is the inverse of `dequantise` up to rounding, for fixtures and tests.
 //!
-//! All of them take whole rows or several, and work on all cores.
+//! All of them take whole rows or several; `dequantise` and `join` work on all cores, `split` is called by several threads.
 
 mod blocks;
 mod encode;
@@ -25,7 +25,7 @@ pub use encode::quantise;
 pub use f8::{dequantise_f8_block, f8_block_planes};
 pub use k_planes::{pack_five_bits, pack_six_bits, unpack_five_bits, unpack_six_bits};
 pub use nvfp4::{E2M1, NVFP4_BLOCK, dequantise_nvfp4, global_of_divisor, global_of_multiplier};
-pub use planes::{DEVICE_TYPES, copy, join, plane_block_bytes, split};
+pub use planes::{DEVICE_TYPES, join, plane_block_bytes, split};
 
 /// A type without the operation asked for, or slices whose lengths do not fit each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{QuantError, TASK, check, k_planes};
+use super::{QuantError, check, k_planes};
 use crate::format::DType;
 
 /// The types that [`split`] knows: those of weights that run.
@@ -37,7 +37,8 @@ pub fn plane_block_bytes(dtype: DType) -> Option<&'static [usize]> {
 
 /// Splits `bytes`, blocks of `dtype`, into the planes of [`plane_block_bytes`].
 ///
-/// Each plane gets its part of every block, in the order of the blocks. Since planes are row-major, the planes of several
+/// Each plane gets its part of every block, in the order of the blocks. It works on the calling thread: whoever has much to
+/// split gives several threads parts of it. Since planes are row-major, the planes of several
 /// tensors of one type and width are stacked by passing consecutive sub-slices of the destination.
 ///
 /// # Errors
@@ -60,58 +61,37 @@ pub fn split(dtype: DType, bytes: &[u8], planes: &mut [&mut [u8]]) -> Result<(),
         check(dtype, "a plane", plane.len(), blocks * size)?;
     }
 
-    let task = TASK / dtype.block_len();
-    let source = bytes.par_chunks(task * size);
-    let mut parts =
-        planes.iter_mut().zip(sizes).map(|(plane, size)| plane.par_chunks_mut((task * size).max(1)));
-    let mut next = || parts.next().expect("as many planes as sizes");
-    match (dtype, sizes.len()) {
-        (_, 1) => next().zip(source).for_each(|(to, from)| to.copy_from_slice(from)),
+    match (dtype, planes) {
+        (_, [data]) => data.copy_from_slice(bytes),
         // In these the scales come first.
-        (_, 2) => {
-            let work = next().zip(next()).zip(source);
-            work.for_each(|((qs, scales), bytes)| match dtype {
-                DType::Q8_0 => split_blocks::<2, 32>(bytes, scales, qs),
-                DType::Q4_0 => split_blocks::<2, 16>(bytes, scales, qs),
-                DType::Q4_1 => split_blocks::<4, 16>(bytes, scales, qs),
-                _ => unreachable!("types of two planes are these"),
-            });
+        (DType::Q8_0, [qs, d]) => split_blocks::<2, 32>(bytes, d, qs),
+        (DType::Q4_0, [qs, d]) => split_blocks::<2, 16>(bytes, d, qs),
+        (DType::Q4_1, [qs, dm]) => split_blocks::<4, 16>(bytes, dm, qs),
+        (DType::Q5_0, [qs, qt, d]) => {
+            let planes = chunks(qs).zip(chunks(qt)).zip(chunks(d));
+            for (block, ((qs, qt), d)) in blocks_of(bytes).zip(planes) {
+                k_planes::split_q5_0(block, qs, qt, d);
+            }
         }
-        (DType::Q5_0, _) => {
-            let work = next().zip(next()).zip(next()).zip(source);
-            work.for_each(|(((qs, qt), d), bytes)| {
-                let planes = chunks(qs).zip(chunks(qt)).zip(chunks(d));
-                for (block, ((qs, qt), d)) in blocks_of(bytes).zip(planes) {
-                    k_planes::split_q5_0(block, qs, qt, d);
-                }
-            });
+        (DType::Q4_K, [qs, scales, dm]) => {
+            let planes = chunks(qs).zip(chunks(scales)).zip(chunks(dm));
+            for (block, ((qs, scales), dm)) in blocks_of(bytes).zip(planes) {
+                k_planes::split_q4_k(block, qs, scales, dm);
+            }
         }
-        (DType::Q4_K, _) => {
-            let work = next().zip(next()).zip(next()).zip(source);
-            work.for_each(|(((qs, scales), dm), bytes)| {
-                let planes = chunks(qs).zip(chunks(scales)).zip(chunks(dm));
-                for (block, ((qs, scales), dm)) in blocks_of(bytes).zip(planes) {
-                    k_planes::split_q4_k(block, qs, scales, dm);
-                }
-            });
+        (DType::Q5_K, [qs, qt, scales, dm]) => {
+            let planes = chunks(qs).zip(chunks(qt)).zip(chunks(scales)).zip(chunks(dm));
+            for (block, (((qs, qt), scales), dm)) in blocks_of(bytes).zip(planes) {
+                k_planes::split_q5_k(block, qs, qt, scales, dm);
+            }
         }
-        (DType::Q5_K | DType::Q6_K, _) => {
-            let work = next().zip(next()).zip(next()).zip(next()).zip(source);
-            work.for_each(|((((qs, qt), scales), d), bytes)| {
-                if dtype == DType::Q5_K {
-                    let planes = chunks(qs).zip(chunks(qt)).zip(chunks(scales)).zip(chunks(d));
-                    for (block, (((qs, qt), scales), dm)) in blocks_of(bytes).zip(planes) {
-                        k_planes::split_q5_k(block, qs, qt, scales, dm);
-                    }
-                } else {
-                    let planes = chunks(qs).zip(chunks(qt)).zip(chunks(scales)).zip(chunks(d));
-                    for (block, (((qs, qt), scales), d)) in blocks_of(bytes).zip(planes) {
-                        k_planes::split_q6_k(block, qs, qt, scales, d);
-                    }
-                }
-            });
+        (DType::Q6_K, [qs, qt, scales, d]) => {
+            let planes = chunks(qs).zip(chunks(qt)).zip(chunks(scales)).zip(chunks(d));
+            for (block, (((qs, qt), scales), d)) in blocks_of(bytes).zip(planes) {
+                k_planes::split_q6_k(block, qs, qt, scales, d);
+            }
         }
-        _ => unreachable!("{dtype} has as many planes"),
+        (_, planes) => unreachable!("{dtype} has not {} planes", planes.len()),
     }
     Ok(())
 }
@@ -181,18 +161,6 @@ fn chunks<const N: usize>(plane: &mut [u8]) -> impl Iterator<Item = &mut [u8; N]
     plane.as_chunks_mut().0.iter_mut()
 }
 
-/// Copies bytes that are laid out as the device wants them, on all cores: most of the time goes into pages of a mapped file
-/// that are touched for the first time.
-///
-/// # Errors
-/// [`QuantError::Length`] if the slices have not the same length.
-pub fn copy(from: &[u8], to: &mut [u8]) -> Result<(), QuantError> {
-    const PIECE: usize = 1 << 18;
-    check(DType::U8, "the tensor's data", from.len(), to.len())?;
-    to.par_chunks_mut(PIECE).zip(from.par_chunks(PIECE)).for_each(|(to, from)| to.copy_from_slice(from));
-    Ok(())
-}
-
 /// Blocks of `HEAD` bytes of scales and `TAIL` bytes of integers; sizes known to the compiler become plain moves.
 fn split_blocks<const HEAD: usize, const TAIL: usize>(bytes: &[u8], heads: &mut [u8], tails: &mut [u8]) {
     let heads = heads.as_chunks_mut::<HEAD>().0;
@@ -242,7 +210,7 @@ mod tests {
                 sizes.iter().sum::<usize>(),
                 dtype.block_bytes() + usize::from(dtype == DType::Q4_K || dtype == DType::Q5_K) * 4
             );
-            let blocks = 2 * TASK / dtype.block_len() + 3; // more than two tasks
+            let blocks = 1000;
             let bytes = pattern(blocks * dtype.block_bytes());
             let mut planes: Vec<Vec<u8>> = sizes.iter().map(|size| vec![0; blocks * size]).collect();
             let mut views: Vec<&mut [u8]> = planes.iter_mut().map(Vec::as_mut_slice).collect();

@@ -100,7 +100,7 @@ macro_rules! ensure {
 use ensure;
 
 /// The checks, by name.
-const CHECKS: [(&str, CheckFn); 30] = [
+const CHECKS: [(&str, CheckFn); 31] = [
     ("round trips", memory::round_trips),
     ("everything counted", memory::everything_counted),
     ("uploads in pieces", memory::uploads_in_pieces),
