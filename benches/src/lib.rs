@@ -18,16 +18,16 @@ mod rotation;
 #[cfg(test)]
 mod tests;
 
-use bitwalk::device::{Device, DeviceSpec};
+use bitwalk::device::Device;
+use bitwalk::options::RunOptions;
 
 /// The device that `BITWALK_DEVICE` names, or the one that `auto` finds; says which.
 ///
 /// # Panics
 /// If the variable names no device, or it cannot be opened: a benchmark has nothing else to do then.
 pub fn device() -> Device {
-    let spec = std::env::var("BITWALK_DEVICE").unwrap_or_else(|_| "auto".to_owned());
-    let spec: DeviceSpec = spec.parse().unwrap_or_else(|error| panic!("BITWALK_DEVICE: {error}"));
-    let device = Device::open(spec).unwrap_or_else(|error| panic!("opening a device: {error}"));
+    let options = RunOptions::from_env().unwrap_or_else(|error| panic!("{error}"));
+    let device = Device::open(options.device).unwrap_or_else(|error| panic!("opening a device: {error}"));
     eprintln!("device {}", device.opened_because());
     device
 }

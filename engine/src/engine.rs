@@ -44,7 +44,7 @@ pub enum EngineError {
     Abi(#[from] AbiMismatch),
     /// The device cannot run what was asked for.
     #[error(
-        "{device} has compute capability {major}.{minor}, PTX for {arch} needs {needed}: use another `--ptx` target"
+        "{device} has compute capability {major}.{minor}, PTX for {arch} needs {needed}: ask for another target (`BITWALK_PTX`)"
     )]
     Arch {
         /// The device.

@@ -21,6 +21,7 @@ pub mod models;
 mod modules;
 pub mod observe;
 pub mod options;
+pub mod pipeline;
 pub mod plan;
 pub mod quant;
 pub mod tokenizer;

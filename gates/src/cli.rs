@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bitwalk::device::{Device, DeviceSpec};
+use bitwalk::options::{RunOptions, VARIABLES};
 use serde_json::json;
 
 use crate::context::GateContext;
@@ -25,9 +26,9 @@ pub const WRONG_USAGE: u8 = 2;
 pub struct Args {
     /// The gates to run; all of them by default
     names: Vec<String>,
-    /// The device: auto, cuda, cuda:N, sim or sim:N
-    #[arg(long, env = "BITWALK_DEVICE", default_value = "auto")]
-    device: DeviceSpec,
+    /// The device: auto, cuda, cuda:N, sim or sim:N [env: BITWALK_DEVICE] [default: auto]
+    #[arg(long)]
+    device: Option<DeviceSpec>,
     /// What must not be skipped: `cuda`, `model`
     #[arg(long, value_name = "WHAT", value_parser = parse_need)]
     require: Vec<Need>,
@@ -88,8 +89,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             return Err(Usage(format!("gate {} takes no arguments here", gate.name)).into());
         }
     }
+    let environment = environment()?;
     let cx = GateContext {
-        device: args.device,
+        device: args.device.unwrap_or(environment.device),
         model: args.model.as_deref().map(crate::context::model_file).transpose()?,
         quick: args.quick,
         json: args.json,
@@ -254,11 +256,31 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.is::<Usage>() { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
 }
 
+/// What the environment asks for. Gates take the device from it and set the other options themselves; those that are set are
+/// named on standard error.
+///
+/// # Errors
+/// [`Usage`] for a variable whose value cannot be read.
+pub fn environment() -> Result<RunOptions> {
+    let options = RunOptions::from_env().map_err(|error| Usage(error.to_string()))?;
+    let set = |name: &str| std::env::var_os(name).is_some();
+    let others: Vec<&str> = VARIABLES
+        .iter()
+        .map(|variable| variable.name)
+        .filter(|&name| name != "BITWALK_DEVICE" && set(name))
+        .collect();
+    if !others.is_empty() {
+        eprintln!("{}: no part in gates, which set their options themselves", others.join(", "));
+    }
+    Ok(options)
+}
+
 /// Takes `--device D` out of the arguments; without it `BITWALK_DEVICE` chooses.
 ///
 /// # Errors
-/// [`Usage`] for a device that does not parse.
+/// [`Usage`] for a device that does not parse, and those of [`environment`].
 pub fn take_device(args: &mut Vec<String>) -> Result<DeviceSpec> {
+    let environment = environment()?;
     let usage = |error: String| Usage(format!("--device: {error}"));
     let text = match args.iter().position(|word| word == "--device") {
         Some(at) if at + 1 < args.len() => {
@@ -266,10 +288,7 @@ pub fn take_device(args: &mut Vec<String>) -> Result<DeviceSpec> {
             args.remove(at)
         }
         Some(_) => return Err(usage("it wants a value".to_owned()).into()),
-        None => match std::env::var("BITWALK_DEVICE") {
-            Ok(text) => text,
-            Err(_) => return Ok(DeviceSpec::Auto),
-        },
+        None => return Ok(environment.device),
     };
     text.parse().map_err(|error: bitwalk::device::ParseDeviceSpecError| usage(error.to_string()).into())
 }

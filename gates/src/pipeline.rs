@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use bitwalk::decode::Session;
 use bitwalk::device::{Device, DeviceError, DeviceList, DeviceSpec, links};
 use bitwalk::engine::Engine;
-use bitwalk::models::{Checkpoint, HybridModel, split_by_bytes};
+use bitwalk::models::{Checkpoint, HybridModel};
 use bitwalk::options::EngineOptions;
+use bitwalk::pipeline;
 use ptx_sim::system::{Schedule, System, SystemConfig};
 
 use crate::context::GateContext;
@@ -112,29 +113,16 @@ impl Pipeline {
     ) -> Result<Pipeline> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let file = Checkpoint::open(path)?;
-        let ranges = split_by_bytes(file.source(), stages)?;
-        let mut loaded = Vec::new();
-        for (index, range) in ranges.into_iter().enumerate() {
-            let device = devices[index % devices.len()].clone();
-            let before: Vec<u64> = devices.iter().map(Device::bytes_in_use).collect();
-            let engine = Arc::new(Engine::new(device.clone(), options.clone())?);
-            let bar = cx.bar(0, &format!("loading {name}, stage {index}"));
-            let model = HybridModel::load_stage(&engine, file.source(), Some(range), &mut |done, total| {
-                bar.set_length(total);
-                bar.set_position(done);
-            });
-            bar.finish_and_clear();
-            let model = model.with_context(|| format!("loading {}", path.display()))?;
-            for (other, before) in devices.iter().zip(before) {
-                let grown = other.bytes_in_use() - before;
-                ensure!(
-                    *other == device || grown == 0,
-                    "stage {index} belongs on {device}, and {grown} bytes of it went to {other}"
-                );
-            }
-            loaded.push((engine, Arc::new(model)));
-        }
-        Ok(Pipeline { stages: loaded, name })
+        let bar = cx.bar(0, &format!("loading {name}"));
+        let mut progress = |stage: usize, done, total| {
+            bar.set_message(format!("loading {name}, stage {stage}"));
+            bar.set_length(total);
+            bar.set_position(done);
+        };
+        let loaded = pipeline::Pipeline::load(devices, stages, options, file.source(), &mut progress);
+        bar.finish_and_clear();
+        let loaded = loaded.with_context(|| format!("loading {}", path.display()))?;
+        Ok(Pipeline { stages: loaded.stages, name })
     }
 
     /// A session with room for `capacity` positions.
@@ -150,10 +138,8 @@ impl Pipeline {
     /// # Errors
     /// Those of the engine.
     pub fn with_options(&self, options: &EngineOptions) -> Result<Pipeline> {
-        let stages = self.stages.iter().map(|(engine, model)| {
-            Ok((Arc::new(Engine::new(engine.device().clone(), options.clone())?), model.clone()))
-        });
-        Ok(Pipeline { stages: stages.collect::<Result<_>>()?, name: self.name.clone() })
+        let loaded = pipeline::Pipeline { stages: self.stages.clone() }.with_options(options)?;
+        Ok(Pipeline { stages: loaded.stages, name: self.name.clone() })
     }
 
     /// The same name, with one stage in place of all.

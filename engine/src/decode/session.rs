@@ -121,6 +121,16 @@ impl Session {
         Ok(self.last().prepared(&kind))
     }
 
+    /// The walks of every stage for the token at the next position, in order; built once a bucket.
+    ///
+    /// # Errors
+    /// Those of [`HybridModel::walk`].
+    pub fn walks(&mut self) -> Result<Vec<&Walk>, DecodeError> {
+        let kind = self.kind(1, false, false);
+        self.prepare(kind)?;
+        Ok(self.stages.iter().map(|stage| stage.prepared(&kind)).collect())
+    }
+
     fn kind(&self, tokens: u32, probing: bool, prompt: bool) -> WalkKind {
         let n_splits = self.bucket_of(tokens);
         WalkKind { tokens, n_splits, sampled: self.sampled, probing, prompt }

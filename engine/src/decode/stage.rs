@@ -14,6 +14,8 @@ pub enum CaptureMode {
     Whole,
     /// Maximal runs of recurrent layers, the others launched eagerly between them: a base line, and a way around a fault.
     RecurrentRuns,
+    /// Nothing: every walk is launched.
+    Nothing,
 }
 
 /// Why some layers are not captured.
@@ -69,6 +71,11 @@ impl Item<'_> {
 
 /// Decides what of `walk`, body and head, is captured.
 pub(super) fn partition(walk: &Walk, mode: CaptureMode) -> Partition {
+    if mode == CaptureMode::Nothing {
+        let head = Segment::Launches(walk.head.clone());
+        let segments = walk.body.segments().iter().cloned().chain([head]).collect();
+        return Partition { stretches: vec![Stretch::Gap(segments)], refusals: Vec::new() };
+    }
     let mut items = Vec::new();
     for segment in walk.body.segments() {
         match segment {

@@ -181,16 +181,25 @@ impl DeviceList {
     /// # Errors
     /// Those of [`Device::open`].
     pub fn open_in(&self, system: &Arc<System>) -> Result<Vec<Device>, DeviceError> {
+        self.open_as(DeviceSpec::Auto, system)
+    }
+
+    /// Opens the devices, ordinals alone as devices of the kind that `kind` names; simulated ones of `system`.
+    ///
+    /// # Errors
+    /// Those of [`Device::open`].
+    pub fn open_as(&self, kind: DeviceSpec, system: &Arc<System>) -> Result<Vec<Device>, DeviceError> {
         let simulated = |ordinals: &mut dyn Iterator<Item = u32>| -> Result<Vec<Device>, DeviceError> {
             ordinals.map(|ordinal| Device::open_in(system, ordinal)).collect()
         };
         let cuda = |list: &[u32]| -> Result<Vec<Device>, DeviceError> {
             list.iter().map(|&ordinal| Device::open(DeviceSpec::Cuda(ordinal))).collect()
         };
-        match self {
-            Self::Sim(count) => simulated(&mut (0..*count)),
-            Self::Cuda(list) => cuda(list),
-            Self::Auto(list) => match cuda(list) {
+        match (self, kind) {
+            (Self::Sim(count), _) => simulated(&mut (0..*count)),
+            (Self::Cuda(list), _) | (Self::Auto(list), DeviceSpec::Cuda(_)) => cuda(list),
+            (Self::Auto(list), DeviceSpec::Sim(_)) => simulated(&mut list.iter().copied()),
+            (Self::Auto(list), DeviceSpec::Auto) => match cuda(list) {
                 // As for one device: a GPU that is there and does not work, or is one too few, is an error.
                 Err(DeviceError::NoDriver { .. } | DeviceError::NoDevice) => {
                     simulated(&mut list.iter().copied())
@@ -275,6 +284,8 @@ mod tests {
         let devices = DeviceList::Sim(3).open_in(&system).unwrap();
         assert_eq!(devices.iter().map(ToString::to_string).collect::<Vec<_>>(), ["sim:0", "sim:1", "sim:2"]);
         assert!(devices[2].peer_access(&devices[0]).unwrap());
+        let named = DeviceList::Auto(vec![1, 2]).open_as(DeviceSpec::Sim(0), &system).unwrap();
+        assert_eq!(named.iter().map(ToString::to_string).collect::<Vec<_>>(), ["sim:1", "sim:2"]);
         let error = DeviceList::Sim(4).open_in(&system).unwrap_err().to_string();
         assert_eq!(error, "there is no device sim:3: 3 are available, ordinals 0 to 2");
         // Where there is no GPU, ordinals alone are those of simulated devices.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use super::experts::HostExperts;
-use crate::device::{Buffer, DeviceError, Stream};
+use crate::device::{Buffer, Device, DeviceError, Stream};
 use crate::engine::Engine;
 use crate::kernel::LaunchError;
 use crate::plan::{Arena, Label, Plan, PlanBuilder, PlanError, Step};
@@ -144,6 +144,14 @@ impl Body {
 }
 
 impl Probe {
+    /// The device that it is on.
+    pub fn device(&self) -> &Device {
+        match &self.values {
+            ProbeValues::F32(buffer) => buffer.device(),
+            ProbeValues::U32(buffer) => buffer.device(),
+        }
+    }
+
     /// The values as they are now.
     ///
     /// # Errors

@@ -7,6 +7,8 @@ mod endings;
 mod generate;
 mod instruments;
 mod machine;
+mod options;
+mod stages;
 mod usage;
 
 use std::io::Write;
@@ -20,7 +22,10 @@ const GOLDEN: &str = include_str!("../../../gates/fixtures/tiny-llama.json");
 /// `bitwalk WORDS… ` without anything from the environment of the test.
 fn bitwalk(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bitwalk"));
-    command.args(words).env("BITWALK_DEVICE", "sim").env_remove("BITWALK_MODEL").stdin(Stdio::null());
+    bitwalk::options::VARIABLES.iter().for_each(|variable| {
+        command.env_remove(variable.name);
+    });
+    command.args(words).env("BITWALK_DEVICE", "sim").stdin(Stdio::null());
     command
 }
 

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::{Context, Result};
 use bitwalk::cache::LayerCache;
@@ -14,6 +13,7 @@ use bitwalk::ledger::Ledger;
 use bitwalk::models::{Checkpoint, Ffn, HybridModel};
 use bitwalk::options::EngineOptions;
 
+use super::budget::Meter;
 use super::{Arguments, prompt, reseat_step};
 use crate::context::GateContext;
 use crate::graph_decode::reseat;
@@ -83,7 +83,12 @@ fn arm_ledger(session: &Session) -> Result<()> {
 }
 
 /// The eager arm: the host takes the argmax of the logits it has downloaded, and feeds it back.
-pub fn eager(cx: &GateContext, subject: &Pipeline, arguments: &Arguments) -> Result<ArmRun> {
+pub fn eager(
+    cx: &GateContext,
+    report: &mut Report,
+    subject: &Pipeline,
+    arguments: &Arguments,
+) -> Result<ArmRun> {
     let ids = prompt(arguments.prompt_len, subject.vocab());
     let steps = arguments.steps as usize;
     let mut session = subject.session(ids.len() + steps + 1)?;
@@ -92,12 +97,16 @@ pub fn eager(cx: &GateContext, subject: &Pipeline, arguments: &Arguments) -> Res
     session.prime(&ids)?;
     let mut next = argmax(&session.logits()?);
     arm_ledger(&session)?;
-    for _ in 0..steps {
+    for step in 0..steps {
+        let meter = arguments.trace.then(|| Meter::start(&session)).transpose()?;
         session.set_next_token(next)?;
         session.decode_step()?;
-        drain(&mut ledger, &session)?;
         let logits = session.logits()?;
         next = argmax(&logits);
+        if let Some(meter) = meter {
+            report.note(format!("arm A, step {step}: id {next}; {}", meter.stop(&session)?));
+        }
+        drain(&mut ledger, &session)?;
         recording.push(next, &logits);
         bar.inc(1);
     }
@@ -144,14 +153,14 @@ pub fn graph(
             let position = stage.cache().position();
             stage.engine().copy_into(position, &[stage.cache().held() - 1])?;
         }
-        let begun = Instant::now();
+        let meter = arguments.trace.then(|| Meter::start(&session)).transpose()?;
+        let before = graphs.counters();
         session.decode_step_graph(&mut graphs)?;
         let id = session.next_token()?;
-        if arguments.trace {
-            report.note(format!(
-                "step {step}: id {id}, {:.3} ms replayed",
-                begun.elapsed().as_secs_f64() * 1e3
-            ));
+        if let Some(meter) = meter {
+            let budget = meter.stop(&session)?;
+            let line = format!("arm B ({options}), step {step}: id {id}; {budget}");
+            report.note(line + &recorded(before, graphs.counters()));
         }
         if fault != Some(Fault::NoLedger) {
             drain(&mut ledger, &session)?;
@@ -169,6 +178,18 @@ pub fn graph(
         nodes,
         reseat: reseated,
     })
+}
+
+/// What a step did beside replaying, whose cost its line holds too.
+fn recorded(before: GraphCounters, now: GraphCounters) -> String {
+    let did = [
+        ("captured", now.captures - before.captures),
+        ("re-captured", now.recaptures - before.recaptures),
+        ("verified", now.verified - before.verified),
+        ("patched", now.patches - before.patches),
+        ("latched", now.latches - before.latches),
+    ];
+    did.iter().filter(|(_, count)| *count > 0).map(|(what, count)| format!("; {what} {count}")).collect()
 }
 
 /// Gives the first recurrent layer's state a fresh buffer with the same bytes; the old one is overwritten with 0xFF and

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod arms;
+mod budget;
 mod timing;
 
 use std::path::PathBuf;
@@ -146,12 +147,13 @@ impl Case {
         let graph = self.load(cx, ExpertArm::Device)?;
         // One copy of the weights serves both arms: they may fill the devices.
         let eager = graph.with_options(&self.options(ExpertArm::HostOracle))?;
-        self.header(report, &graph);
-        let reference = arms::eager(cx, &eager, &self.arguments)?;
+        self.header(report, &graph, &eager);
+        let reference = arms::eager(cx, report, &eager, &self.arguments)?;
         self.describe(report, "arm A (eager, host-oracle experts)", &reference);
         for policy in [SeatPolicy::Latch, SeatPolicy::Patch, SeatPolicy::Recapture] {
-            let options = GraphOptions { policy, verify: true, ..GraphOptions::default() };
+            let options = GraphOptions { policy, ..GraphOptions::default() };
             let run = arms::graph(cx, report, &graph, &self.arguments, options, None)?;
+            report.note(format!("options of the graphs: {options}"));
             self.judge(report, &graph, &reference, &run, policy);
         }
         // The base line and fall-back: runs of recurrent layers captured, the others eager between them.
@@ -168,7 +170,7 @@ impl Case {
         timing::run(cx, report, &eager, &graph, &self.arguments)
     }
 
-    fn header(&self, report: &mut Report, graph: &Pipeline) {
+    fn header(&self, report: &mut Report, graph: &Pipeline, eager: &Pipeline) {
         let a = &self.arguments;
         let config = graph.stages[0].1.config();
         report.note(format!(
@@ -194,6 +196,9 @@ impl Case {
             .map(|(engine, model)| format!("{} of {} in use", model.bytes(), engine.device().bytes_in_use()))
             .collect();
         report.note(format!("bytes of weights: {}", used.join("; ")));
+        for (arm, subject, graphs) in [("A", eager, "none"), ("B", graph, "each policy in turn")] {
+            report.note(format!("options of arm {arm}: {}; graphs: {graphs}", subject.stages[0].0.options()));
+        }
         report.note(format!(
             "{} layers ({}), width {}, {} streams",
             graph.layers(),
@@ -224,7 +229,7 @@ impl Case {
         run: &ArmRun,
         policy: SeatPolicy,
     ) {
-        let arm = format!("arm B (graph, device experts, {policy:?})");
+        let arm = format!("arm B (graph, device experts, {policy})");
         let c = run.counters;
         report.note(format!(
             "{arm}: {} captures, {} re-captures, {} patches ({} nodes), {} latches, {} replays, {} eager by a latch, \
@@ -329,14 +334,14 @@ fn bite(cx: &GateContext, report: &mut Report, policy: SeatPolicy, fault: Fault)
         arguments: Arguments { steps: 8, prompt_len: 9, ..Arguments::parse_words(&[])? },
         activations: Activations::Exact,
     };
-    let reference = arms::eager(cx, &case.load(cx, ExpertArm::HostOracle)?, &case.arguments)?;
+    let reference = arms::eager(cx, report, &case.load(cx, ExpertArm::HostOracle)?, &case.arguments)?;
     let graph = arms::load_faulty(cx, &case.folder, &case.arguments, fault)?;
     let fault_of_graph = match fault {
         Fault::Graph(fault) => Some(fault),
         _ => None,
     };
     // Verification would find most of these before the comparison does.
-    let options = GraphOptions { policy, fault: fault_of_graph, ..GraphOptions::default() };
+    let options = GraphOptions { policy, verify: false, fault: fault_of_graph, ..GraphOptions::default() };
     let run = arms::graph(cx, report, &graph, &case.arguments, options, Some(fault))?;
     let arm = "faulty arm";
     report.check(!run.ledger.rows().is_empty(), || format!("{arm}: no ledger rows"));

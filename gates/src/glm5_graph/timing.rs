@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use bitwalk::decode::{GraphDecodeState, Session};
-use bitwalk::device::DeviceCounters;
+use bitwalk::decode::{GraphDecodeState, GraphOptions, Session};
 
+use super::budget::counters;
 use super::{Arguments, prompt};
 use crate::context::GateContext;
 use crate::outcome::Report;
@@ -23,7 +23,9 @@ pub fn run(
     let steps = arguments.steps as usize;
     let capacity = arguments.prompt_len as usize + steps + 1;
     let (mut a, mut b) = (eager.session(capacity)?, graph.session(capacity)?);
-    let mut graphs = GraphDecodeState::new();
+    // Verified in the arms; here it would be timed.
+    let options = GraphOptions { verify: false, ..GraphOptions::default() };
+    let mut graphs = GraphDecodeState::with_options(options);
     let ids = prompt(arguments.prompt_len, graph.vocab());
     let (mut eager_ms, mut graph_ms) = (Vec::new(), Vec::new());
     let bar = cx.bar(arguments.reps as usize, "timing, arms interleaved");
@@ -51,22 +53,10 @@ pub fn run(
 /// What replayed tokens move, of all devices.
 fn steady_state(report: &mut Report, session: &mut Session, graphs: &mut GraphDecodeState) -> Result<()> {
     // One step is left in the cache; the graphs were captured long before.
-    let transfers = |session: &Session| -> DeviceCounters {
-        let mut sum = DeviceCounters::default();
-        let mut seen = Vec::new();
-        for stage in session.stages() {
-            let device = stage.engine().device();
-            if !seen.contains(&device) {
-                seen.push(device);
-                sum += device.counters();
-            }
-        }
-        sum
-    };
-    let before = transfers(session);
+    let before = counters(session);
     session.decode_step_graph(graphs)?;
     session.next_token()?;
-    let moved = transfers(session).since(before);
+    let moved = counters(session).since(before);
     report.note(format!(
         "steady state: {} bytes to the device, {} bytes to the host a token",
         moved.host_to_device, moved.device_to_host

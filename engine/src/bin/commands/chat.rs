@@ -3,7 +3,6 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::{Context, Result, bail};
-use bitwalk::decode::GraphDecodeState;
 use bitwalk::tokenizer::Message;
 use serde_json::json;
 
@@ -55,7 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
     let capacity = args.context.unwrap_or(8192).min(loaded.model.config().context as usize);
     let mut session = loaded.session(capacity)?;
     session.set_sampling(sampling.as_ref())?;
-    let mut graphs = GraphDecodeState::new();
+    let mut graphs = args.decode.graphs(&loaded.options);
     let opening: Vec<Message> = args.system.iter().map(|system| message("system", system)).collect();
     let mut messages = opening.clone();
     // The ids whose keys and values are in the cache.
@@ -95,7 +94,7 @@ pub fn run(args: &Args) -> Result<()> {
         cached.truncate(kept);
         let primed = prime(&mut session, &ids[kept..])?;
         let mut out = io::stdout().lock();
-        let reply = reply(&mut session, &mut graphs, &text, &args.decode, args.max_tokens, |piece| {
+        let reply = reply(&mut session, graphs.as_mut(), &text, &args.decode, args.max_tokens, |piece| {
             if args.json {
                 return Ok(());
             }

@@ -1,8 +1,9 @@
 //! What `bitwalk logits --dump` adds to its file: the names and layouts of the golden data in `gates/fixtures`.
 
 use anyhow::{Result, bail};
-use bitwalk::models::{Ffn, Flow, HybridModel, Mixer};
+use bitwalk::models::{Ffn, Flow, Layer, Mixer};
 use bitwalk::observe::Observed;
+use bitwalk::pipeline::Pipeline;
 use safetensors::tensor::{Dtype, TensorView};
 
 /// What can be dumped.
@@ -54,18 +55,19 @@ impl Array {
 /// The arrays asked for, of a run of `prompt` tokens and `steps` steps.
 pub fn arrays(
     what: &[Dump],
-    model: &HybridModel,
+    pipeline: &Pipeline,
     seen: &Observed,
     prompt: usize,
     steps: usize,
 ) -> Result<Vec<Array>> {
-    let Flow::Streams(shapes) = model.flow() else {
+    let all: Vec<&Layer> = pipeline.stages.iter().flat_map(|(_, model)| model.layers()).collect();
+    let Some(Flow::Streams(shapes)) = pipeline.stages.first().map(|(_, model)| model.flow()) else {
         bail!("--dump: only glm5_next models have experts, indexers and streams");
     };
     let mut arrays = Vec::new();
     let phases = [("prefill", 0, prompt), ("decode", prompt, steps)];
-    let layers = |wanted: fn(&bitwalk::models::Layer) -> bool| -> Vec<u32> {
-        (0..).zip(model.layers()).filter(|(_, layer)| wanted(layer)).map(|(index, _)| index).collect()
+    let layers = |wanted: fn(&Layer) -> bool| -> Vec<u32> {
+        (0..).zip(&all).filter(|(_, layer)| wanted(layer)).map(|(index, _)| index).collect()
     };
     if what.contains(&Dump::Routes) {
         let sparse = layers(|layer| matches!(layer.ffn, Ffn::Routed(_)));
@@ -102,8 +104,7 @@ pub fn arrays(
             ));
         }
     }
-    let (count, streams, hidden) =
-        (model.layers().len(), shapes.hyper.streams as usize, shapes.hyper.hidden as usize);
+    let (count, streams, hidden) = (all.len(), shapes.hyper.streams as usize, shapes.hyper.hidden as usize);
     if steps == 0 && (what.contains(&Dump::Streams) || what.contains(&Dump::Hc)) {
         bail!("--dump streams and hc are of the first step: ask for --steps 1 or more");
     }

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use bitwalk::decode::{Finish, GraphDecodeState, Produced, Production, Session};
+use bitwalk::decode::{CaptureMode, Finish, GraphCounters, GraphDecodeState, Produced, Production, Session};
 use bitwalk::device::DeviceKind;
 use bitwalk::generate::TextModel;
+use bitwalk::options::RunOptions;
 use bitwalk::tokenizer::TextStream;
 use serde_json::json;
 
@@ -62,8 +63,22 @@ pub struct DecodeArgs {
 
 impl DecodeArgs {
     /// `graph` or `eager`.
-    pub fn mode(&self) -> &'static str {
-        if self.eager { "eager" } else { "graph" }
+    pub fn mode(&self, options: &RunOptions) -> &'static str {
+        if self.launched(options) { "eager" } else { "graph" }
+    }
+
+    /// Whether walks are launched: what the command line says, else `BITWALK_GRAPH`.
+    fn launched(&self, options: &RunOptions) -> bool {
+        self.eager || (!self.graph && options.graph.mode == CaptureMode::Nothing)
+    }
+
+    /// No graphs yet; whoever asks for them by `--graph` gets them, whatever `BITWALK_GRAPH` says.
+    pub fn graphs(&self, options: &RunOptions) -> Option<GraphDecodeState> {
+        let mut graph = options.graph;
+        if self.graph && graph.mode == CaptureMode::Nothing {
+            graph.mode = CaptureMode::Whole;
+        }
+        (!self.launched(options)).then(|| GraphDecodeState::with_options(graph))
     }
 
     fn queue(&self, kind: DeviceKind) -> NonZeroUsize {
@@ -80,6 +95,7 @@ impl DecodeArgs {
 pub struct Reply {
     pub text: String,
     pub produced: Produced,
+    /// Without that of the comparison of first replays.
     pub time: Duration,
 }
 
@@ -98,7 +114,7 @@ impl Reply {
 /// Produces tokens and hands their text to `show` as it becomes complete.
 pub fn reply(
     session: &mut Session,
-    graphs: &mut GraphDecodeState,
+    mut graphs: Option<&mut GraphDecodeState>,
     text: &TextModel,
     decode: &DecodeArgs,
     tokens: usize,
@@ -108,8 +124,11 @@ pub fn reply(
     let mut stream = TextStream::new(&text.tokenizer);
     let (mut written, mut failed) = (String::new(), None::<anyhow::Error>);
     let queue = decode.queue(session.engine().device().info().kind);
-    let graphs = (!decode.eager).then_some(graphs);
-    let ask = Production { graphs, tokens, queue, stop: &text.stop };
+    let verifying = |graphs: &Option<&mut GraphDecodeState>| {
+        graphs.as_ref().map_or(Duration::ZERO, |graphs| graphs.counters().verifying)
+    };
+    let before = verifying(&graphs);
+    let ask = Production { graphs: graphs.as_deref_mut(), tokens, queue, stop: &text.stop };
     let produced = session.produce(ask, |id| {
         let shown = stream.push(id).map_err(anyhow::Error::from).and_then(|piece| {
             written += &piece;
@@ -129,7 +148,8 @@ pub fn reply(
         written += &rest;
         show(&rest)?;
     }
-    Ok(Reply { text: written, produced, time: start.elapsed() })
+    let time = start.elapsed().saturating_sub(verifying(&graphs) - before);
+    Ok(Reply { text: written, produced, time })
 }
 
 impl Args {
@@ -201,17 +221,18 @@ pub fn run(args: &Args) -> Result<()> {
     let mut session = loaded.session(ids.len().saturating_add(args.max_tokens))?;
     session.set_sampling(sampling.as_ref())?;
     let primed = prime(&mut session, &ids)?;
-    let mut graphs = GraphDecodeState::new();
+    let mut graphs = args.decode.graphs(&loaded.options);
     let mut out = io::stdout().lock();
-    let reply = reply(&mut session, &mut graphs, &text, &args.decode, args.max_tokens, |piece| {
+    let reply = reply(&mut session, graphs.as_mut(), &text, &args.decode, args.max_tokens, |piece| {
         if args.json {
             return Ok(());
         }
         out.write_all(piece.as_bytes())?;
         out.flush()
     })?;
+    let counters = graphs.as_ref().map(GraphDecodeState::counters).unwrap_or_default();
     if args.json {
-        let object = args.object(&loaded, &session, &graphs, &ids, primed, &reply);
+        let object = args.object(&loaded, &session, counters, &ids, primed, &reply);
         serde_json::to_writer_pretty(&mut out, &object).map_err(io::Error::from)?;
     }
     if args.json || args.max_tokens > 0 {
@@ -219,7 +240,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     out.flush()?;
     if args.stats {
-        stats(&loaded, &graphs, args.decode.mode(), ids.len(), primed, &reply);
+        stats(&loaded, counters, args.decode.mode(&loaded.options), ids.len(), primed, &reply);
     }
     if interrupted() { Err(Interrupted.into()) } else { Ok(()) }
 }
@@ -231,14 +252,14 @@ fn walk_ms(reply: &Reply) -> Option<f64> {
 
 fn stats(
     loaded: &Loaded,
-    graphs: &GraphDecodeState,
+    counters: GraphCounters,
     mode: &str,
     prompt: usize,
     primed: Duration,
     reply: &Reply,
 ) {
-    let (seconds, counters) = (primed.as_secs_f64(), graphs.counters());
-    let memory = loaded.engine.device().bytes_in_use() / 1_000_000;
+    let seconds = primed.as_secs_f64();
+    let memory = loaded.pipeline.bytes_in_use() / 1_000_000;
     tell(format_args!("load: {:.2} s, {memory} MB on the device", loaded.load.as_secs_f64()));
     let pace = prompt as f64 / seconds;
     tell(format_args!("prompt: {prompt} tokens in {seconds:.3} s, {pace:.1} tok/s"));
@@ -252,8 +273,15 @@ fn stats(
         reply.time.as_secs_f64(),
         reply.finish()
     ));
+    let verified = match counters.verified {
+        0 => String::new(),
+        count => format!(
+            "; {count} first replays verified in {:.3} s, which is not counted",
+            counters.verifying.as_secs_f64()
+        ),
+    };
     tell(format_args!(
-        "{mode}: {} captures, {} replays, {} synchronisations",
+        "{mode}: {} captures, {} replays, {} synchronisations{verified}",
         counters.captures, counters.replays, produced.synchronisations
     ));
 }
@@ -263,21 +291,20 @@ impl Args {
         &self,
         loaded: &Loaded,
         session: &Session,
-        graphs: &GraphDecodeState,
+        counters: GraphCounters,
         ids: &[u32],
         primed: Duration,
         reply: &Reply,
     ) -> serde_json::Value {
-        let counters = graphs.counters();
         let mut object = loaded.about();
         let more = json!({
-            "decode": self.decode.mode(),
+            "decode": self.decode.mode(&loaded.options),
             "prompt_ids": ids,
             "ids": reply.produced.ids,
             "text": reply.text,
             "finish": reply.finish(),
             "cached": session.cache().held(),
-            "device_bytes": loaded.engine.device().bytes_in_use(),
+            "device_bytes": loaded.pipeline.bytes_in_use(),
             "prompt_s": primed.as_secs_f64(),
             "prompt_tok_s": ids.len() as f64 / primed.as_secs_f64(),
             "decode_s": reply.time.as_secs_f64(),
@@ -285,6 +312,7 @@ impl Args {
             "ms_per_walk": walk_ms(reply),
             "synchronisations": reply.produced.synchronisations,
             "captures": counters.captures,
+            "verified": counters.verified,
             "replays": counters.replays,
         });
         if let serde_json::Value::Object(more) = more {

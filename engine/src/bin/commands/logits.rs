@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use bitwalk::decode::{DecodeError, GraphDecodeState};
+use bitwalk::decode::DecodeError;
+use bitwalk::device::Device;
 use bitwalk::models::Probe;
 use bitwalk::observe::Observed;
 use safetensors::tensor::{Dtype, TensorView, serialize};
@@ -62,8 +63,13 @@ pub fn run(args: &Args) -> Result<()> {
     let steps = bar(positions as u64, "prompt, then steps");
     let mut prompt_rows: Vec<f32> = Vec::new();
     let mut seen = Observed::default();
-    let stream = loaded.engine.stream();
-    let mut observe = |probe: &Probe| seen.take(stream, probe);
+    let stages = &loaded.pipeline.stages;
+    let mut observe = |probe: &Probe| {
+        // Whichever stage's stream wrote it, a read in another one does not wait for that by itself.
+        loaded.pipeline.synchronize()?;
+        let at = stages.iter().find(|(engine, _)| engine.device() == probe.device());
+        seen.take(at.map_or(&loaded.engine, |(engine, _)| engine).stream(), probe)
+    };
     let dumping = !args.dump.is_empty();
     let primed = session.prime_observed(
         &args.ids,
@@ -80,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
     interrupt::check()?;
     primed?;
     let (mut ids, mut rows) = (Vec::new(), Vec::new());
-    let mut graphs = GraphDecodeState::new();
+    let mut graphs = loaded.graphs();
     for step in 0..=args.steps {
         if step > 0 {
             if args.graph {
@@ -110,7 +116,7 @@ pub fn run(args: &Args) -> Result<()> {
         tensors.push(("prompt_logits", TensorView::new(Dtype::F32, vec![args.ids.len(), vocab], bytes)?));
     }
     let dumped = if dumping {
-        arrays(&args.dump, &loaded.model, &seen, args.ids.len(), args.steps)?
+        arrays(&args.dump, &loaded.pipeline, &seen, args.ids.len(), args.steps)?
     } else {
         Vec::new()
     };
@@ -118,9 +124,10 @@ pub fn run(args: &Args) -> Result<()> {
         tensors.push(array.view()?);
     }
     let (engine, decode) = (&loaded.engine, if args.graph { "graph" } else { "eager" });
+    let devices: Vec<String> = loaded.pipeline.devices().iter().map(Device::to_string).collect();
     let about = HashMap::from([
         ("program".to_owned(), engine.options().program()),
-        ("device".to_owned(), engine.device().to_string()),
+        ("device".to_owned(), devices.join(" + ")),
         ("ptx".to_owned(), engine.arch().name().to_owned()),
         ("decode".to_owned(), decode.to_owned()),
     ]);

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bitwalk::decode::{DecodeError, Sampling, SamplingOptions, Session};
-use bitwalk::device::{Device, DeviceSpec};
+use bitwalk::decode::{DecodeError, GraphDecodeState, Sampling, SamplingOptions, Session};
+use bitwalk::device::links::CheckedLink;
+use bitwalk::device::{Device, DeviceList, DeviceSpec};
 use bitwalk::engine::Engine;
 use bitwalk::generate::TextModel;
 use bitwalk::models::{Checkpoint, HybridModel};
-use bitwalk::options::{Activations, EngineOptions, ExpertArm, KvType};
+use bitwalk::options::{Activations, ExpertArm, KvType, RunOptions};
+use bitwalk::pipeline::{Pipeline, open_linked};
 use indicatif::{ProgressBar, ProgressStyle};
+use ptx_sim::exec::{Checks, ExecOptions};
+use ptx_sim::system::System;
 
 use super::interrupt::{self, Interrupted};
 use super::{tell, usage};
@@ -19,32 +23,49 @@ use super::{tell, usage};
 /// The file that `cargo xtask model smollm2` leaves in `models/`.
 const DEFAULT_MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
-/// The model, the device and the numeric program.
+/// The model, the devices and the numeric program.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ModelArgs {
     /// A GGUF file, a folder of safetensors, or `synthetic:NAME`; without it, the file that `cargo xtask model smollm2` fetched
-    #[arg(long, value_name = "FILE", env = "BITWALK_MODEL")]
+    /// [env: BITWALK_MODEL]
+    #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// The device: auto, cuda, cuda:N, sim or sim:N
-    #[arg(long, env = "BITWALK_DEVICE", default_value = "auto")]
-    device: DeviceSpec,
-    /// The activation program: exact or i16
-    #[arg(long, value_name = "PROGRAM", default_value_t)]
-    act: Activations,
-    /// Element type of the key/value cache: f32, f16 or fp8
-    #[arg(long, value_name = "TYPE", default_value_t)]
-    kv: KvType,
+    /// The device: auto, cuda, cuda:N, sim or sim:N [env: BITWALK_DEVICE] [default: auto]
+    #[arg(long)]
+    device: Option<DeviceSpec>,
+    /// Several devices, which take the model's layers in stages: ordinals (0,1), cuda:0,1, or sim:N for N simulated ones
+    #[arg(long, value_name = "LIST")]
+    devices: Option<DeviceList>,
+    /// Stages that the layers are split into, by bytes, the devices taken in turn [default: one a device]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_STAGES))]
+    stages: Option<u32>,
+    /// The activation program: exact or i16 [env: BITWALK_ACT] [default: exact]
+    #[arg(long, value_name = "PROGRAM")]
+    act: Option<Activations>,
+    /// Element type of the key/value cache: f32, f16 or fp8 [env: BITWALK_KV] [default: f16]
+    #[arg(long, value_name = "TYPE")]
+    kv: Option<KvType>,
     /// Who launches routed experts: device, or host-oracle (one by one, for a selection that is read back; the same bits)
-    #[arg(long, value_name = "ARM", default_value_t)]
-    experts: ExpertArm,
+    /// [env: BITWALK_EXPERTS] [default: device]
+    #[arg(long, value_name = "ARM")]
+    experts: Option<ExpertArm>,
 }
 
-/// A model on a device.
+/// Stages that can be asked for.
+const MOST_STAGES: i64 = 64;
+
+/// A model on its devices.
 pub struct Loaded {
+    /// The engine of the last stage, which has the logits: the only one where there is one stage.
     pub engine: Arc<Engine>,
+    /// The last stage's part of the model: all of it where there is one stage.
     pub model: Arc<HybridModel>,
+    /// All stages.
+    pub pipeline: Pipeline,
     pub file: Checkpoint,
-    /// Time from opening the device to the last tensor.
+    /// What the run was asked for.
+    pub options: RunOptions,
+    /// Time from opening the devices to the last tensor.
     pub load: Duration,
 }
 
@@ -55,58 +76,111 @@ impl ModelArgs {
     }
 
     /// The activation program asked for.
-    pub fn activations(&self) -> Activations {
-        self.act
+    pub fn activations(&self) -> Result<Activations> {
+        Ok(self.options()?.engine.activations)
     }
 
     /// The same under another activation program.
     pub fn with_activations(&self, act: Activations) -> ModelArgs {
-        ModelArgs { act, ..self.clone() }
+        ModelArgs { act: Some(act), ..self.clone() }
     }
 
-    /// Everything but model and activation program, as a process would be given it.
+    /// Everything but model and activation program, as a process would be given it that has the same environment.
     pub fn machine_words(&self) -> Vec<String> {
-        let words = ["--device", &self.device.to_string(), "--kv", &self.kv.to_string()].map(str::to_owned);
-        words.into_iter().chain(["--experts".to_owned(), self.experts.to_string()]).collect()
+        let options = [
+            ("--device", self.device.map(|value| value.to_string())),
+            ("--devices", self.devices.as_ref().map(DeviceList::to_string)),
+            ("--stages", self.stages.map(|value| value.to_string())),
+            ("--kv", self.kv.map(|value| value.to_string())),
+            ("--experts", self.experts.map(|value| value.to_string())),
+        ];
+        let given = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        given.flatten().collect()
+    }
+
+    /// The options: the environment's, then those of the command line.
+    fn options(&self) -> Result<RunOptions> {
+        let mut options = RunOptions::from_env().map_err(|error| usage(error.to_string()))?;
+        options.device = self.device.unwrap_or(options.device);
+        options.engine.activations = self.act.unwrap_or(options.engine.activations);
+        options.engine.kv = self.kv.unwrap_or(options.engine.kv);
+        options.engine.experts = self.experts.unwrap_or(options.engine.experts);
+        options.model = self.model.clone().or(options.model);
+        if let (Some(devices), Some(stages)) = (&self.devices, self.stages)
+            && (stages as usize) < devices.len()
+        {
+            let (devices, idle) = (devices.len(), devices.len() - stages as usize);
+            return Err(usage(format!(
+                "--stages {stages} leaves {idle} of {devices} devices without a stage: name fewer devices, or ask for more stages"
+            )));
+        }
+        Ok(options)
     }
 
     /// Opens the file.
     pub fn open(&self) -> Result<Checkpoint> {
-        let path = match &self.model {
-            Some(path) => path.clone(),
+        let path = match self.options()?.model {
+            Some(path) => path,
             None => default_model()?,
         };
         Ok(Checkpoint::open(&path)?)
     }
 
-    /// Opens the file, then the device, and loads the model: a slip in the file's name should not wait for a device.
+    /// Opens the file, then the devices, and loads the model: a slip in the file's name should not wait for a device.
     pub fn load(&self) -> Result<Loaded> {
         self.load_file(self.open()?)
     }
 
-    /// Opens the device and loads the model, with a bar where stderr is a terminal.
+    /// Opens the devices and loads the model, with a bar where stderr is a terminal.
     pub fn load_file(&self, file: Checkpoint) -> Result<Loaded> {
+        let options = self.options()?;
         let start = Instant::now();
-        let device = Device::open(self.device)?;
-        let options = EngineOptions {
-            activations: self.act,
-            kv: self.kv,
-            experts: self.experts,
-            ..EngineOptions::default()
-        };
+        let (devices, links) = self.devices(&options)?;
+        let stages = self.stages.unwrap_or(devices.len() as u32);
         let path = file.source().path().display();
-        tell(format_args!("bitwalk: {path}, {}, {}", device.opened_because(), options.program()));
-        let engine = Arc::new(Engine::new(device, options)?);
+        let opened: Vec<&str> = devices.iter().map(Device::opened_because).collect();
+        tell(format_args!("bitwalk: {path}, {}, {}", opened.join(" + "), options.engine.program()));
+        tell(format_args!("bitwalk: options: {options}"));
+        if !links.is_empty() {
+            let staged: Vec<String> = links
+                .iter()
+                .filter(|link| !link.direct)
+                .map(|link| format!("{} -> {}", link.from, link.to))
+                .collect();
+            let how = match &staged[..] {
+                [] => "all direct".to_owned(),
+                staged => format!("through the host: {}", staged.join(", ")),
+            };
+            tell(format_args!("bitwalk: {} links checked, {how}", links.len()));
+        }
         let bar = bar(0, "loading");
-        let model = HybridModel::load_from_source(&engine, file.source(), &mut |done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
-        });
+        let pipeline =
+            Pipeline::load(&devices, stages, &options.engine, file.source(), &mut |stage, done, total| {
+                if stages > 1 {
+                    bar.set_message(format!("loading, stage {stage}"));
+                }
+                bar.set_length(total);
+                bar.set_position(done);
+            });
         bar.finish_and_clear();
-        let model = Arc::new(model?);
-        engine.synchronize()?;
+        let pipeline = pipeline?;
         interrupt::check()?;
-        Ok(Loaded { engine, model, file, load: start.elapsed() })
+        let Some((engine, model)) = pipeline.stages.last().cloned() else {
+            unreachable!("a model has at least one stage")
+        };
+        Ok(Loaded { engine, model, pipeline, file, options, load: start.elapsed() })
+    }
+
+    /// Opens what `--devices` or `--device` names; the links among several are checked.
+    fn devices(&self, options: &RunOptions) -> Result<(Vec<Device>, Vec<CheckedLink>)> {
+        let system = System::shared();
+        if options.checks {
+            system.set_exec_options(ExecOptions { checks: Checks::ALL, ..ExecOptions::default() });
+        }
+        match &self.devices {
+            Some(list) => Ok(open_linked(list, options.device, &system)?),
+            None => Ok((vec![Device::open(options.device)?], Vec::new())),
+        }
     }
 }
 
@@ -116,12 +190,24 @@ impl Loaded {
         text_of(&self.file)
     }
 
-    /// The model's file, device and program, for JSON.
+    /// The model's file, devices, stages, options and program, for JSON.
     pub fn about(&self) -> serde_json::Map<String, serde_json::Value> {
+        let devices: Vec<String> = self.pipeline.devices().iter().map(Device::to_string).collect();
+        let stages = self.pipeline.stages.iter().map(|(engine, model)| {
+            let range = model.range();
+            serde_json::json!({
+                "device": engine.device().to_string(),
+                "layers": [range.first, range.end],
+                "weight_bytes": model.bytes(),
+            })
+        });
+        let stages: Vec<_> = stages.collect();
         let about = serde_json::json!({
             "model": self.file.source().path().display().to_string(),
-            "device": self.engine.device().to_string(),
+            "device": devices.join(" + "),
             "device_name": self.engine.name(),
+            "stages": stages,
+            "options": self.options.to_string(),
             "program": self.engine.options().program(),
             "ptx": self.engine.arch().name(),
             "load_s": self.load.as_secs_f64(),
@@ -136,7 +222,12 @@ impl Loaded {
     pub fn session(&self, tokens: usize) -> Result<Session> {
         let context = self.model.config().context;
         let capacity = u32::try_from(tokens).unwrap_or(u32::MAX).clamp(1, context);
-        Ok(Session::new(&self.engine, &self.model, capacity)?)
+        Ok(self.pipeline.session(capacity)?)
+    }
+
+    /// No graphs yet, under the options asked for.
+    pub fn graphs(&self) -> GraphDecodeState {
+        GraphDecodeState::with_options(self.options.graph)
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 use bitwalk::decode::Sampling;
-use bitwalk::models::{CHUNK, Checkpoint};
-use bitwalk::plan::Step;
+use bitwalk::kernel::Cost;
+use bitwalk::models::{CHUNK, Checkpoint, HybridModel};
+use bitwalk::plan::{Plan, Step};
 use serde_json::json;
 
 use super::model::{ModelArgs, SamplingArgs};
@@ -41,26 +43,38 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let mut session = loaded.session(args.context.unwrap_or(4096))?;
     session.set_sampling(sampling.as_ref())?;
-    let engine = session.engine().clone();
-    let walk = session.walk()?.clone();
-    let whole = walk.launches();
-    // Captured for real: the word in the table is what the device said.
-    let captured = whole.capture(engine.stream());
-    let refusal = captured.as_ref().err().map(|error| error.to_string());
-    let steps = whole.steps();
+    let mut stages = Vec::new();
+    let (mut attention, mut n_splits) = ("", 0);
+    for (walk, (engine, model)) in session.walks()?.into_iter().zip(&loaded.pipeline.stages) {
+        (attention, n_splits) = (walk.attention_kernel, walk.n_splits);
+        let whole = walk.launches();
+        // Captured for real: the word in the table is what the device said.
+        let refusal = whole.capture(engine.stream()).err().map(|error| error.to_string());
+        stages.push(Stage { device: engine.device().to_string(), model: model.clone(), whole, refusal });
+    }
     let mut out = BufWriter::new(io::stdout().lock());
+    let launches: usize = stages.iter().map(|stage| stage.whole.steps().len()).sum();
+    let cost = stages.iter().map(|stage| stage.whole.cost()).fold(Cost::default(), |sum, cost| Cost {
+        read: sum.read + cost.read,
+        write: sum.write + cost.write,
+        flops: sum.flops + cost.flops,
+    });
     if args.json {
-        let launches: Vec<_> = steps.iter().map(|step| launch(step, refusal.is_none())).collect();
+        let refusals: Vec<&str> = stages.iter().filter_map(|stage| stage.refusal.as_deref()).collect();
+        let listed: Vec<_> = stages
+            .iter()
+            .enumerate()
+            .flat_map(|(index, stage)| stage.whole.steps().iter().map(move |step| launch(step, index, stage)))
+            .collect();
         let mut object = loaded.about();
-        let cost = whole.cost();
         let more = json!({
-            "attention": walk.attention_kernel,
-            "n_splits": walk.n_splits,
-            "launches": launches,
+            "attention": attention,
+            "n_splits": n_splits,
+            "launches": listed,
             "read_bytes": cost.read,
             "write_bytes": cost.write,
             "flops": cost.flops,
-            "refusal": refusal,
+            "refusal": if refusals.is_empty() { None } else { Some(refusals.join("; ")) },
         });
         if let serde_json::Value::Object(more) = more {
             object.extend(more);
@@ -68,29 +82,70 @@ pub fn run(args: &Args) -> Result<()> {
         serde_json::to_writer_pretty(&mut out, &object).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        table(&mut out, steps, refusal.is_none(), args.all)?;
-        let cost = whole.cost();
+        for (index, stage) in stages.iter().enumerate() {
+            if stages.len() > 1 {
+                stage.head(&mut out, index)?;
+            }
+            table(&mut out, stage.whole.steps(), stage.refusal.is_none(), args.all)?;
+            if stages.len() > 1 {
+                writeln!(out)?;
+            }
+        }
+        if stages.len() == 1 {
+            writeln!(out)?;
+        }
         writeln!(
             out,
-            "\n{} launches a token, {:.3} MB read, {:.3} MB written, {:.1} Mflop; attention sized for {} keys",
-            steps.len(),
+            "{launches} launches a token, {:.3} MB read, {:.3} MB written, {:.1} Mflop; attention sized for {} keys",
             cost.read as f64 / 1e6,
             cost.write as f64 / 1e6,
             cost.flops as f64 / 1e6,
-            u64::from(walk.n_splits) * u64::from(CHUNK)
+            u64::from(n_splits) * u64::from(CHUNK)
         )?;
-        match refusal {
-            None => writeln!(out, "captured as one graph of {} nodes", steps.len())?,
-            Some(reason) => writeln!(out, "not captured: {reason}")?,
+        for (index, stage) in stages.iter().enumerate() {
+            let name = if stages.len() > 1 { format!("stage {index}: ") } else { String::new() };
+            match &stage.refusal {
+                None => writeln!(out, "{name}captured as one graph of {} nodes", stage.whole.steps().len())?,
+                Some(reason) => writeln!(out, "{name}not captured: {reason}")?,
+            }
         }
     }
     out.flush()?;
     Ok(())
 }
 
-fn launch(step: &Step, captured: bool) -> serde_json::Value {
+/// A stage and its part of the walk.
+struct Stage {
+    device: String,
+    model: Arc<HybridModel>,
+    whole: Plan,
+    /// Why it is not captured.
+    refusal: Option<String>,
+}
+
+impl Stage {
+    /// The line above its table.
+    fn head(&self, out: &mut impl Write, index: usize) -> io::Result<()> {
+        let (range, cost) = (self.model.range(), self.whole.cost());
+        writeln!(
+            out,
+            "stage {index} on {}: layers {}–{} of {}, {:.3} MB of weights; {} launches, {:.3} MB read, {:.3} MB written",
+            self.device,
+            range.first,
+            range.end - 1,
+            range.total,
+            self.model.bytes() as f64 / 1e6,
+            self.whole.steps().len(),
+            cost.read as f64 / 1e6,
+            cost.write as f64 / 1e6
+        )
+    }
+}
+
+fn launch(step: &Step, index: usize, stage: &Stage) -> serde_json::Value {
     let launch = &step.launch;
     json!({
+        "stage": index,
         "layer": step.label.layer,
         "what": step.label.what,
         "kernel": launch.decl.name,
@@ -100,7 +155,7 @@ fn launch(step: &Step, captured: bool) -> serde_json::Value {
         "read_bytes": launch.cost.read,
         "write_bytes": launch.cost.write,
         "flops": launch.cost.flops,
-        "captured": captured,
+        "captured": stage.refusal.is_none(),
     })
 }
 

@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let model = args.synthetic.applied_to(&args.model)?;
     let programs = match &args.compare[..] {
-        [] => vec![model.activations()],
+        [] => vec![model.activations()?],
         several => several.to_vec(),
     };
     if (1..programs.len()).any(|index| programs[..index].contains(&programs[index])) {
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let mut benches = Vec::new();
     for program in programs {
-        let before = benches.last().map_or(0, |bench: &Bench| bench.loaded.engine.device().bytes_in_use());
+        let before = benches.last().map_or(0, |bench: &Bench| bench.loaded.pipeline.bytes_in_use());
         benches.push(Bench::load(args, &model.with_activations(program), before)?);
     }
     let gpu = benches[0].loaded.engine.device().info().kind == DeviceKind::Cuda;

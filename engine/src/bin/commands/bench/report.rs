@@ -18,9 +18,10 @@ struct Walk {
 
 impl Walk {
     fn of(bench: &mut Bench, ceiling: Option<f64>) -> Result<Walk> {
-        let whole = bench.session.walk()?.launches();
-        let cost = whole.cost();
-        Ok(Walk { bytes: cost.read + cost.write, launches: whole.steps().len(), ceiling })
+        // Of all stages: they run one after the other.
+        let stages: Vec<_> = bench.session.walks()?.into_iter().map(|walk| walk.launches()).collect();
+        let bytes = stages.iter().map(|plan| plan.cost().read + plan.cost().write).sum();
+        Ok(Walk { bytes, launches: stages.iter().map(|plan| plan.steps().len()).sum(), ceiling })
     }
 
     /// Per cent of the ceiling that a walk of `ms` reaches.
