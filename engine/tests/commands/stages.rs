@@ -163,7 +163,7 @@ fn bench_counts_all_stages() {
     let words = ["--prompt-tokens", "4", "--tokens", "4", "--json"];
     let object = json(&mut on_fixture("bench", &[&words[..], &["--devices", "sim:2"]].concat()));
     let plan = json(&mut on_fixture("plan", &["--devices", "sim:2", "--json"]));
-    assert_eq!(object["launches_per_token"], plan["launches"].as_array().unwrap().len());
+    assert_eq!(object["programs"][0]["launches_per_token"], plan["launches"].as_array().unwrap().len());
 }
 
 #[test]
