@@ -89,6 +89,18 @@ impl KvBuffer {
         }
     }
 
+    /// Its bytes as words, and the number by which kernels that take any element type know its own: 0 float32, 1 float16, 2 e4m3.
+    ///
+    /// # Errors
+    /// A cache whose bytes are no whole number of words.
+    pub fn bytes_as_f32(&self) -> Result<(Buffer<f32>, u32), DeviceError> {
+        Ok(match self {
+            KvBuffer::F32(b) => (b.clone(), 0),
+            KvBuffer::F16(b) => (b.cast()?, 1),
+            KvBuffer::F8(b) => (b.cast()?, 2),
+        })
+    }
+
     /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         match self {

@@ -101,7 +101,7 @@ pub fn check(arguments: TokenStream, item: &Item) -> Result<Kernel, Mistakes> {
         for (what, exprs) in [("grid", grid.as_ref()), ("block", block.as_ref())] {
             exprs.into_iter().flatten().for_each(|expr| sees(what, expr, Sees::Geometry));
         }
-        shared.iter().for_each(|expr| sees("shared", expr, Sees::Geometry));
+        shared.iter().for_each(|expr| sees("shared", expr, Sees::Shared));
         if let Some((block, span)) = block.as_ref().zip(block_span) {
             block_size(&errors, block, span);
         }

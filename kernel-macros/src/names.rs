@@ -16,6 +16,8 @@ use crate::param::{Class, Param, Role};
 pub enum Sees {
     /// Integer scalars that stay as they are in a captured node.
     Geometry,
+    /// The same, and the sizes of buffers: an optional one may be absent, and need no shared memory.
+    Shared,
     /// Integer scalars, buffers and tensors.
     Cost,
 }
@@ -25,6 +27,7 @@ impl Sees {
     fn words(self, what: &str, params: &[Param]) -> String {
         let kinds = match self {
             Sees::Geometry => "integer scalars",
+            Sees::Shared => "integer scalars and buffers",
             Sees::Cost => "integer scalars, buffers and tensors",
         };
         let usable = quoted(params.iter().filter(|param| self.allows(&param.role)).map(|param| &param.name));
@@ -35,7 +38,8 @@ impl Sees {
     fn allows(self, role: &Role) -> bool {
         match role {
             Role::Scalar { integer, .. } => *integer,
-            Role::Slice { .. } | Role::Optional { .. } | Role::Tensor { .. } => self == Sees::Cost,
+            Role::Slice { .. } | Role::Optional { .. } => self != Sees::Geometry,
+            Role::Tensor { .. } => self == Sees::Cost,
             Role::Counter { .. } => false,
         }
     }
@@ -106,8 +110,7 @@ impl<'ast> Visit<'ast> for Names<'_> {
         };
         if !self.sees.allows(&param.role) {
             self.errors.at(name, format!("`{name}` is {}: {}", param.role.noun(), words()));
-        } else if self.sees == Sees::Geometry && matches!(param.role, Role::Scalar { class: Class::Node, .. })
-        {
+        } else if self.sees != Sees::Cost && matches!(param.role, Role::Scalar { class: Class::Node, .. }) {
             let message = format!(
                 "`{name}` is a `#[node]` argument, but `{}` is fixed when the kernel is captured",
                 self.what

@@ -4,6 +4,7 @@
 // neither.
 #include "bw_math.cuh"
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 #include "warp.cuh"
 
 using namespace bw;
@@ -58,6 +59,7 @@ template <class Cache>
 __device__ __forceinline__ void rope_kv(float* qkv, const uint32_t* position, const float* inv_freq,
                                         typename Cache::Element* k_cache, typename Cache::Element* v_cache, uint32_t q_heads,
                                         uint32_t kv_heads, uint32_t head_dim, uint32_t interleaved) {
+  dependent_begin();
   const uint32_t pairs = head_dim / 2;
   const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
   const uint32_t head = thread / pairs, pair = thread % pairs;
@@ -90,14 +92,17 @@ __device__ __forceinline__ void rope_kv(float* qkv, const uint32_t* position, co
 // lanes over the keys they hold, in order; then over the lane groups (butterfly), then over the four warps in order.
 template <class Cache, uint32_t DIM>
 __device__ __forceinline__ void attn_split(const float* q, const typename Cache::Element* k, const typename Cache::Element* v,
-                                           const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads,
-                                           uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t q_stride) {
+                                           const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived,
+                                           float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks,
+                                           uint32_t q_stride) {
   constexpr uint32_t LANES = DIM / 8;        // a key
   constexpr uint32_t PASS_KEYS = WARP / LANES;  // a warp and pass
   constexpr uint32_t PASSES = WARP_KEYS / PASS_KEYS;
   __shared__ float score[HEADS][KEYS];
   __shared__ __align__(16) float warp_out[WARPS][HEADS][DIM];
 
+  dependent_trigger();
+  dependent_wait();
   const uint32_t kv_head = blockIdx.x, token = blockIdx.y, chunk = blockIdx.z;
   const uint32_t t_kv = *position + token + 1;
   if (chunk * KEYS >= t_kv) return;
@@ -195,6 +200,50 @@ __device__ __forceinline__ void attn_split(const float* q, const typename Cache:
     }
     __syncthreads();  // the next heads reuse score and warp_out
   }
+  if (arrived == nullptr) return;
+
+  // The last of the chunks' blocks folds them. Its arrival is seen after all others', and with it what they wrote before theirs.
+  __shared__ uint32_t before;
+  const uint32_t chunks = (t_kv + KEYS - 1) / KEYS;
+  __threadfence();
+  __syncthreads();
+  uint32_t* count = arrived + token * kv_heads + kv_head;
+  if (threadIdx.x == 0) before = atomicAdd(count, 1u);
+  __syncthreads();
+  if (before + 1 != chunks) return;
+  __threadfence();
+  if (threadIdx.x == 0) atomicExch(count, 0u);  // as the next launch expects it
+  for (uint32_t h = warp; h < group; h += WARPS) {
+    const uint64_t head = first_head + kv_head * group + h;
+    const float* pairs = max_sum + head * max_chunks * 2;
+    float largest = __int_as_float(0xff800000);
+    for (uint32_t c = lane; c < chunks; c += WARP) largest = fmaxf(largest, pairs[2 * c]);
+    largest = butterfly_max<WARP>(largest);
+    constexpr uint32_t QUADS = DIM / 4 / WARP == 0 ? 1 : DIM / 4 / WARP;  // columns of a lane, by four; half of the lanes idle at 64
+    float4 numerator[QUADS];
+#pragma unroll
+    for (uint32_t i = 0; i < QUADS; ++i) numerator[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float denominator = 0.0f;
+#pragma unroll 4
+    for (uint32_t c = 0; c < chunks; ++c) {
+      const float w = bw::exp(pairs[2 * c] - largest);
+      denominator += w * pairs[2 * c + 1];
+#pragma unroll
+      for (uint32_t i = 0; i < QUADS; ++i) {
+        const uint32_t quad = min(lane + i * WARP, DIM / 4 - 1);
+        const float4 v = reinterpret_cast<const float4*>(partial + (head * max_chunks + c) * DIM)[quad];
+        numerator[i] = make_float4(fmaf(w, v.x, numerator[i].x), fmaf(w, v.y, numerator[i].y), fmaf(w, v.z, numerator[i].z),
+                                   fmaf(w, v.w, numerator[i].w));
+      }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < QUADS; ++i) {
+      const uint32_t quad = lane + i * WARP;
+      if (quad < DIM / 4)
+        reinterpret_cast<float4*>(out + head * DIM)[quad] = make_float4(numerator[i].x / denominator, numerator[i].y / denominator,
+                                                                         numerator[i].z / denominator, numerator[i].w / denominator);
+    }
+  }
 }
 
 }  // namespace bw
@@ -212,40 +261,40 @@ extern "C" __global__ void __launch_bounds__(128) rope_kv_fp8(float* qkv, const 
 }
 
 // n_splits is the launch's capacity in chunks; it and tokens are for the grid alone.
-extern "C" __global__ void __launch_bounds__(128) attn_split_f32_64(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
-  attn_split<CacheF32, 64>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f32_64(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived, float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride, uint32_t folds) {
+  attn_split<CacheF32, 64>(q, k, v, position, partial, max_sum, folds ? arrived : nullptr, out, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f32_128(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
-  attn_split<CacheF32, 128>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f32_128(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived, float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride, uint32_t folds) {
+  attn_split<CacheF32, 128>(q, k, v, position, partial, max_sum, folds ? arrived : nullptr, out, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f32_256(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
-  attn_split<CacheF32, 256>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f32_256(const float* q, const float* k, const float* v, const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived, float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride, uint32_t folds) {
+  attn_split<CacheF32, 256>(q, k, v, position, partial, max_sum, folds ? arrived : nullptr, out, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f16_64(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
-  attn_split<CacheF16, 64>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f16_64(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived, float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride, uint32_t folds) {
+  attn_split<CacheF16, 64>(q, k, v, position, partial, max_sum, folds ? arrived : nullptr, out, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f16_128(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
-  attn_split<CacheF16, 128>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f16_128(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived, float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride, uint32_t folds) {
+  attn_split<CacheF16, 128>(q, k, v, position, partial, max_sum, folds ? arrived : nullptr, out, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_f16_256(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
-  attn_split<CacheF16, 256>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
+extern "C" __global__ void __launch_bounds__(128) attn_split_f16_256(const float* q, const uint16_t* k, const uint16_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived, float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride, uint32_t folds) {
+  attn_split<CacheF16, 256>(q, k, v, position, partial, max_sum, folds ? arrived : nullptr, out, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_64(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
-  attn_split<CacheFp8, 64>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
+extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_64(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived, float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride, uint32_t folds) {
+  attn_split<CacheFp8, 64>(q, k, v, position, partial, max_sum, folds ? arrived : nullptr, out, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_128(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
-  attn_split<CacheFp8, 128>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
+extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_128(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived, float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride, uint32_t folds) {
+  attn_split<CacheFp8, 128>(q, k, v, position, partial, max_sum, folds ? arrived : nullptr, out, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_256(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride) {
-  attn_split<CacheFp8, 256>(q, k, v, position, partial, max_sum, q_heads, kv_heads, scale, max_chunks, q_stride);
+extern "C" __global__ void __launch_bounds__(128) attn_split_fp8_256(const float* q, const uint8_t* k, const uint8_t* v, const uint32_t* position, float* partial, float* max_sum, uint32_t* arrived, float* out, uint32_t q_heads, uint32_t kv_heads, float scale, uint32_t max_chunks, uint32_t n_splits, uint32_t tokens, uint32_t q_stride, uint32_t folds) {
+  attn_split<CacheFp8, 256>(q, k, v, position, partial, max_sum, folds ? arrived : nullptr, out, q_heads, kv_heads, scale, max_chunks, q_stride);
 }
 
 // out[h, d] = Σ_c exp(m_c − m) · partial[h, c, d] / Σ_c exp(m_c − m) · sum_c over the chunks c in order, m the largest m_c. One
@@ -254,6 +303,7 @@ extern "C" __global__ void __launch_bounds__(256) attn_fold(const float* partial
   __shared__ float warp_max[256 / WARP];
   __shared__ float weight[FOLD_CHUNKS];
   __shared__ float weighted_sum[FOLD_CHUNKS];
+  dependent_begin();
   const uint64_t head = static_cast<uint64_t>(blockIdx.y) * q_heads + blockIdx.x;
   const uint32_t chunks = (*position + blockIdx.y + KEYS) / KEYS;  // of t_kv = *position + token + 1 keys
   const float* pairs = max_sum + head * max_chunks * 2;
@@ -275,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(256) attn_fold(const float* partial
     __syncthreads();
     {
       const float* column = partial + (head * max_chunks + first) * head_dim + threadIdx.x;
-#pragma unroll 4
+#pragma unroll 16
       for (uint32_t c = 0; c < count; ++c) {
         numerator = fmaf(weight[c], column[c * head_dim], numerator);
         denominator += weighted_sum[c];

@@ -2,16 +2,17 @@
 //
 // A kernel declared `dependent` (`#[launch(…, dependent)]`) calls, in this order and on every path, leaving early included:
 //
-//   1. what reads only weights, tables and the launch's own scalars: loads into registers or shared memory, prefetches, indices;
-//   2. `bw::dependent_wait()`: every thread waits until the launch ahead has ended and its memory can be seen;
-//   3. `bw::dependent_trigger()`: this launch no longer holds the next one back;
+//   1. `bw::dependent_trigger()`: this launch no longer holds the next one back. A kernel whose blocks stay until the end (rows.cuh)
+//      triggers here, so that blocks of the next launch are placed as soon as there is room; others after the wait;
+//   2. what reads only weights, tables and the launch's own scalars: copies and loads, prefetches, indices;
+//   3. `bw::dependent_wait()`: every thread waits until the launch ahead has ended and its memory can be seen;
 //   4. everything else: reads of what launches write (activations, counters, caches), and all stores and atomics.
 //
-// Why the trigger comes after the wait: the next launch begins once all blocks here have triggered or left, so once all of them have
-// seen the launch ahead of this one end. What it does before its own wait therefore runs beside this launch only, and sees all that earlier
-// ones wrote. It waits for this launch to end, which waited for the one before, and so on: what launch N + 2 reads of launch N's it
-// sees by way of launch N + 1, as long as every thread of N + 1 waits. A thread that leaves without waiting breaks that chain two
-// launches on, where nobody looks for it; so does a trigger ahead of the wait. `cargo xtask ptx` refuses both.
+// The next launch begins once all blocks here have triggered or left. What it does before its own wait runs beside this launch, and, where
+// this one triggered before its wait, beside those that this one has not yet waited for: so nothing that any launch of the walk
+// writes is read before a wait. Its wait is for this launch to end, which waited for the one before, and so on: what launch N + 2 reads
+// of launch N's it sees by way of launch N + 1, as long as every thread of N + 1 waits. A thread that leaves without waiting
+// breaks that chain two launches on, where nobody looks for it: `cargo xtask ptx` refuses it.
 //
 // A trigger is no store barrier and needs none: the next launch's wait is for the end of this one, not for its trigger. Blocks
 // of the next launch cannot starve blocks of this one: none is placed until all of these have begun and triggered.

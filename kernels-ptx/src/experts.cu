@@ -1,9 +1,9 @@
 // The experts that a router chose, all of them in one launch, and the sum of what they gave. The matrices of all experts of a layer
-// are stacked by rows. Block (token and place, block of rows): a row is reduced as in `matvec` (see matvec.cuh), so the results have
+// are stacked by rows. Grid (tokens and places, blocks): a row is reduced as in `matvec` (see rows.cuh), so the results have
 // the bits of `matvec_swiglu` and `matvec` over that expert's rows alone. An id past the experts writes NaN.
 #include "bw_prototypes.cuh"
-#include "dependent.cuh"
 #include "formats.cuh"
+#include "products.cuh"
 
 using namespace bw;
 
@@ -11,95 +11,83 @@ namespace bw {
 
 constexpr uint32_t COMBINE_THREADS = 128;
 
-// The result's element of this thread's group of lanes, or null: a group past the rows, or a lane that is not its group's first.
-template <class K>
-__device__ __forceinline__ float* result(float* y, uint32_t row, uint32_t rows) {
-  const bool writes = threadIdx.x % K::LANES == 0 && row < rows;
-  return writes ? y + (static_cast<uint64_t>(blockIdx.x) * rows + row) : nullptr;
+// Which expert's matrices: the launch ahead may have chosen it, so nothing is copied before that has ended.
+__device__ __forceinline__ uint32_t chosen(const uint32_t* ids) {
+  dependent_wait();
+  return ids[blockIdx.x];
+}
+
+__device__ __forceinline__ void fill_nan(float* y, uint32_t rows) {
+  for (uint32_t row = blockIdx.y * blockDim.x + threadIdx.x; row < rows; row += gridDim.y * blockDim.x) y[row] = __int_as_float(0x7fffffff);
 }
 
 // act[token, place, row] = swiglu of rows `row` and `rows + row` of the 2·rows of expert ids[token, place].
-template <class K>
-__device__ __forceinline__ void gate_up(const typename K::Planes& planes, const uint32_t* ids, const typename K::Input& input,
-                                        float* act, uint32_t rows, uint32_t cols, uint32_t experts, float limit) {
-  const uint32_t row = (blockIdx.y * blockDim.x + threadIdx.x) / K::LANES;
-  float* y = result<K>(act, row, rows);
-  const uint32_t id = ids[blockIdx.x];
-  if (id >= experts) {
-    if (y != nullptr) *y = __int_as_float(0x7fffffff);
-    return;
-  }
-  float total[2];
-  row_sums<K, 2>(planes, input, id * 2 * rows + min(row, rows - 1), rows, cols, total);
-  if (y != nullptr) *y = swiglu(total[0], total[1], limit);
+template <class K, class Input>
+__device__ __forceinline__ void gate_up(const typename K::Planes& planes, const uint32_t* ids, const Input& input, float* act,
+                                        uint32_t rows, uint32_t cols, uint32_t experts, float limit) {
+  act += token_row(rows);
+  const uint32_t id = chosen(ids);
+  if (id >= experts) return fill_nan(act, rows);
+  const uint32_t first = id * 2 * rows;
+  walk_rows<K, 2>(
+      planes, input, rows, cols, [&](uint32_t task, uint32_t r) { return first + task + r * rows; },
+      [](uint32_t) { return Nothing{}; },
+      [&](uint32_t task, const float(&total)[2], Nothing) { act[task] = swiglu(total[0], total[1], limit); });
 }
 
 // y[token, place, row] = row `row` of expert ids[token, place] times act[token, place].
-template <class K>
-__device__ __forceinline__ void down(const typename K::Planes& planes, const uint32_t* ids, const typename K::Input& input, float* out,
-                                     uint32_t rows, uint32_t cols, uint32_t experts) {
-  const uint32_t row = (blockIdx.y * blockDim.x + threadIdx.x) / K::LANES;
-  float* y = result<K>(out, row, rows);
-  const uint32_t id = ids[blockIdx.x];
-  if (id >= experts) {
-    if (y != nullptr) *y = __int_as_float(0x7fffffff);
-    return;
-  }
-  float total[1];
-  row_sums<K, 1>(planes, input, id * rows + min(row, rows - 1), 0, cols, total);
-  if (y != nullptr) *y = total[0];
+template <class K, class Input>
+__device__ __forceinline__ void down(const typename K::Planes& planes, const uint32_t* ids, const Input& input, float* y, uint32_t rows,
+                                     uint32_t cols, uint32_t experts) {
+  y += token_row(rows);
+  const uint32_t id = chosen(ids);
+  if (id >= experts) return fill_nan(y, rows);
+  const uint32_t first = id * rows;
+  walk_rows<K, 1>(
+      planes, input, rows, cols, [&](uint32_t task, uint32_t) { return first + task; }, [](uint32_t) { return Nothing{}; },
+      [&](uint32_t task, const float(&total)[1], Nothing) { y[task] = total[0]; });
 }
 
 }  // namespace bw
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_f32(const float* data, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
-  dependent_begin();
-  gate_up<F32>({data}, ids, {x, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_gate_up_f32(const float* data, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  gate_up<F32>({data}, ids, FloatRow<FloatStage>{x + static_cast<uint64_t>(blockIdx.x / k) * cols, nullptr, 0.0f}, act, rows, cols, experts, limit);
 }
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_f16(const uint16_t* data, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
-  dependent_begin();
-  gate_up<F16>({data}, ids, {x, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_gate_up_f16(const uint16_t* data, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  gate_up<F16>({data}, ids, FloatRow<FloatStage>{x + static_cast<uint64_t>(blockIdx.x / k) * cols, nullptr, 0.0f}, act, rows, cols, experts, limit);
 }
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_bf16(const uint16_t* data, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
-  dependent_begin();
-  gate_up<BF16>({data}, ids, {x, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_gate_up_bf16(const uint16_t* data, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  gate_up<BF16>({data}, ids, FloatRow<FloatStage>{x + static_cast<uint64_t>(blockIdx.x / k) * cols, nullptr, 0.0f}, act, rows, cols, experts, limit);
 }
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
-  dependent_begin();
-  gate_up<NVFP4>({qs, scales, global}, ids, {x, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_gate_up_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const float* x, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  gate_up<NVFP4>({qs, scales, global}, ids, FloatRow<FloatStage>{x + static_cast<uint64_t>(blockIdx.x / k) * cols, nullptr, 0.0f}, act, rows, cols, experts, limit);
 }
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_gate_up_i16_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const int16_t* xq, const float* xs, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens) {
-  dependent_begin();
-  gate_up<NVFP4Int16>({qs, scales, global}, ids, {xq, xs, blockIdx.x / k * cols}, act, rows, cols, experts, limit);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_gate_up_i16_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const int16_t* xq, const float* xs, float* act, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, float limit, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  gate_up<NVFP4Int16>({qs, scales, global}, ids, Int16Row{xq + static_cast<uint64_t>(blockIdx.x / k) * cols, xs + static_cast<uint64_t>(blockIdx.x / k) * (cols / 32)}, act, rows, cols, experts, limit);
 }
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_f32(const float* data, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
-  dependent_begin();
-  down<F32>({data}, ids, {act, blockIdx.x * cols}, y, rows, cols, experts);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_down_f32(const float* data, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  down<F32>({data}, ids, FloatRow<FloatStage>{act + token_row(cols), nullptr, 0.0f}, y, rows, cols, experts);
 }
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_f16(const uint16_t* data, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
-  dependent_begin();
-  down<F16>({data}, ids, {act, blockIdx.x * cols}, y, rows, cols, experts);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_down_f16(const uint16_t* data, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  down<F16>({data}, ids, FloatRow<FloatStage>{act + token_row(cols), nullptr, 0.0f}, y, rows, cols, experts);
 }
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_bf16(const uint16_t* data, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
-  dependent_begin();
-  down<BF16>({data}, ids, {act, blockIdx.x * cols}, y, rows, cols, experts);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_down_bf16(const uint16_t* data, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  down<BF16>({data}, ids, FloatRow<FloatStage>{act + token_row(cols), nullptr, 0.0f}, y, rows, cols, experts);
 }
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
-  dependent_begin();
-  down<NVFP4>({qs, scales, global}, ids, {act, blockIdx.x * cols}, y, rows, cols, experts);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_down_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const float* act, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  down<NVFP4>({qs, scales, global}, ids, FloatRow<FloatStage>{act + token_row(cols), nullptr, 0.0f}, y, rows, cols, experts);
 }
 
-extern "C" __global__ void __launch_bounds__(MATVEC_THREADS) experts_down_i16_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const int16_t* actq, const float* acts, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens) {
-  dependent_begin();
-  down<NVFP4Int16>({qs, scales, global}, ids, {actq, acts, blockIdx.x * cols}, y, rows, cols, experts);
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) experts_down_i16_nvfp4(const uint8_t* qs, const uint8_t* scales, const float* global, const uint32_t* ids, const int16_t* actq, const float* acts, float* y, uint32_t rows, uint32_t cols, uint32_t experts, uint32_t k, uint32_t tokens, uint32_t blocks, uint32_t threads) {
+  down<NVFP4Int16>({qs, scales, global}, ids, Int16Row{actq + token_row(cols), acts + token_row(cols / 32)}, y, rows, cols, experts);
 }
 
 // out[token] = Σ weights[token, place] · y[token, place] in the order of the places, a fused chain from 0; then + shared[token]. Grid

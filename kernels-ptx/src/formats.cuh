@@ -1,7 +1,8 @@
 // Weight formats: the planes of each, and its arithmetic on one 16-byte vector, for float32 and for block-scaled int16
 // activations. GGUF's block formats hold 32 weights a block; their nibbles are in ggml's order (byte j: element j low, j + 16 high).
 #pragma once
-#include "matvec.cuh"
+#include "bw_math.cuh"
+#include "rows.cuh"
 
 namespace bw {
 
@@ -15,6 +16,12 @@ struct ScaledCursor {
   const Scale* scale;
 };
 
+// Formats without side words.
+struct NoSide {
+  static constexpr uint32_t SIDE = 0;
+  static __device__ __forceinline__ void copy_side(const VectorCursor&, uint32_t, uint32_t, SideWords) {}
+};
+
 // Formats without a scale of whole rows: a row's sum is its value.
 struct NoRowScale {
   template <class Planes>
@@ -23,18 +30,13 @@ struct NoRowScale {
   }
 };
 
-// Weights are read once a walk: keep them from displacing what is read again.
-__device__ __forceinline__ uint4 load_streaming(const uint4* p) { return __ldcs(p); }
-
 // ---- float planes: one pointer, [rows, cols] --------------------------------------------------------------------------------
 
 template <uint32_t WEIGHTS_A_VECTOR>
-struct FloatPlane : NoRowScale {
+struct FloatPlane : NoRowScale, NoSide {
   static constexpr uint32_t LANES = 32;
   static constexpr uint32_t WEIGHTS = WEIGHTS_A_VECTOR;
-  static constexpr uint32_t VECTORS = 8;  // in a step, of all rows of a lane
   static constexpr uint32_t SUMS = 0;
-  using Input = FloatInput;
   using Raw = uint4;
   using Cursor = VectorCursor;
   struct Planes {
@@ -46,11 +48,9 @@ struct FloatPlane : NoRowScale {
   static __device__ __forceinline__ Cursor cursor(const Planes& p, uint32_t row, uint32_t cols) {
     return {static_cast<const uint4*>(p.data) + static_cast<uint64_t>(row) * (cols / WEIGHTS)};
   }
-  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
-    return load_streaming(c.data + vector + offset);
-  }
+  static __device__ __forceinline__ Raw raw(uint4 q, SideWords, uint32_t) { return q; }
   static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return vector * WEIGHTS / 32 * FloatInput::STRIDE + lane / (32 / WEIGHTS) * FloatInput::STRIDE + lane % (32 / WEIGHTS) * WEIGHTS;
+    return vector * WEIGHTS / 32 * STRIDE + lane / (32 / WEIGHTS) * STRIDE + lane % (32 / WEIGHTS) * WEIGHTS;
   }
   static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
     Activations a;
@@ -133,7 +133,6 @@ __device__ __forceinline__ void nibble_products(uint32_t word, float4 low, float
 struct Q8_0Base : NoRowScale {
   static constexpr uint32_t LANES = 16;
   static constexpr uint32_t WEIGHTS = 16;
-  static constexpr uint32_t VECTORS = 4;
   static constexpr uint32_t SUMS = 0;
   using Cursor = ScaledCursor<uint16_t>;
   struct Planes {
@@ -148,18 +147,19 @@ struct Q8_0Base : NoRowScale {
     return {reinterpret_cast<const uint4*>(p.qs) + static_cast<uint64_t>(row) * (cols / 16),
             p.d + static_cast<uint64_t>(row) * (cols / 32)};
   }
+  static constexpr uint32_t SIDE = 1;
+  static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
+    side.half(0, c.scale, v / 2, vectors / 2);
+  }
+  static __device__ __forceinline__ Raw raw(uint4 q, SideWords side, uint32_t v) { return {q, half_of(side[0], v / 2)}; }
 };
 
 struct Q8_0 : Q8_0Base {
-  using Input = FloatInput;
   struct Activations {
     float4 v[4];
   };
-  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
-    return {load_streaming(c.data + vector + offset), c.scale[vector / 2 + offset / 2]};
-  }
   static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return vector / 2 * FloatInput::STRIDE + lane / 2 * FloatInput::STRIDE + lane % 2 * 16;
+    return vector / 2 * STRIDE + lane / 2 * STRIDE + lane % 2 * 16;
   }
   static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
     Activations a;
@@ -185,16 +185,12 @@ struct Q8_0 : Q8_0Base {
 };
 
 struct Q8_0Int16 : Q8_0Base {
-  using Input = Int16Input;
   struct Activations {
     uint4 v[2];
     float scale;
   };
-  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
-    return {load_streaming(c.data + vector + offset), c.scale[vector / 2 + offset / 2]};
-  }
   static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return vector / 2 * Int16Input::STRIDE + lane / 2 * Int16Input::STRIDE + lane % 2 * 8;
+    return vector / 2 * STRIDE + lane / 2 * STRIDE + lane % 2 * 8;
   }
   static __device__ __forceinline__ Activations activations(const float* at, uint32_t lane) {
     const uint4* v = reinterpret_cast<const uint4*>(at);
@@ -220,7 +216,6 @@ template <class Scale>
 struct Q4Base : NoRowScale {
   static constexpr uint32_t LANES = 8;
   static constexpr uint32_t WEIGHTS = 32;
-  static constexpr uint32_t VECTORS = 4;
   using Cursor = ScaledCursor<Scale>;
   struct Planes {
     const uint8_t* qs;
@@ -234,20 +229,29 @@ struct Q4Base : NoRowScale {
     const uint64_t at = static_cast<uint64_t>(row) * (cols / 32);
     return {reinterpret_cast<const uint4*>(p.qs) + at, p.scale + at};
   }
-  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
-    return {load_streaming(c.data + vector + offset), c.scale[vector + offset]};
+  static constexpr uint32_t SIDE = 1;
+  static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
+    if constexpr (sizeof(Scale) == 4)
+      side.word(0, c.scale, v, vectors);
+    else
+      side.half(0, c.scale, v, vectors);
+  }
+  static __device__ __forceinline__ Raw raw(uint4 q, SideWords side, uint32_t v) {
+    if constexpr (sizeof(Scale) == 4)
+      return {q, side[0]};
+    else
+      return {q, half_of(side[0], v)};
   }
 };
 
 template <class Scale>
 struct Q4Float : Q4Base<Scale> {
-  using Input = FloatInput;
   struct Activations {
     float4 v[8];
     float sum;
   };
   static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * FloatInput::STRIDE;
+    return (vector + lane) * STRIDE;
   }
   static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
     Activations a;
@@ -286,14 +290,13 @@ struct Q4_1 : Q4Float<uint32_t> {
 template <class Scale>
 struct Q4Int16 : Q4Base<Scale> {
   static constexpr uint32_t SUMS = 1;
-  using Input = Int16Input;
   struct Activations {
     uint4 v[4];
     float scale;
     int32_t sum;
   };
   static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * Int16Input::STRIDE;
+    return (vector + lane) * STRIDE;
   }
   static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
     const uint4* v = reinterpret_cast<const uint4*>(at);
@@ -335,7 +338,6 @@ struct Q4_1Int16 : Q4Int16<uint32_t> {
 struct NVFP4Base {
   static constexpr uint32_t LANES = 8;
   static constexpr uint32_t WEIGHTS = 32;
-  static constexpr uint32_t VECTORS = 4;
   using Cursor = ScaledCursor<uint16_t>;
   struct Planes {
     const uint8_t* qs;
@@ -350,9 +352,11 @@ struct NVFP4Base {
     const uint64_t at = static_cast<uint64_t>(row) * (cols / 32);
     return {reinterpret_cast<const uint4*>(p.qs) + at, reinterpret_cast<const uint16_t*>(p.scales) + at};
   }
-  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
-    return {load_streaming(c.data + vector + offset), c.scale[vector + offset]};
+  static constexpr uint32_t SIDE = 1;
+  static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
+    side.half(0, c.scale, v, vectors);
   }
+  static __device__ __forceinline__ Raw raw(uint4 q, SideWords side, uint32_t v) { return {q, half_of(side[0], v)}; }
   static __device__ __forceinline__ float finish(const Planes& p, uint32_t row, float sum) {
     return sum * (0.5f * p.global[row]);
   }
@@ -364,13 +368,12 @@ struct NVFP4Base {
 };
 
 struct NVFP4 : NVFP4Base {
-  using Input = FloatInput;
   static constexpr uint32_t SUMS = 0;
   struct Activations {
     float4 v[8];
   };
   static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * FloatInput::STRIDE;
+    return (vector + lane) * STRIDE;
   }
   static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
     Activations a;
@@ -404,7 +407,6 @@ struct NVFP4 : NVFP4Base {
 };
 
 struct NVFP4Int16 : NVFP4Base {
-  using Input = Int16Input;
   static constexpr uint32_t SUMS = 2;
   struct Activations {
     uint4 v[4];
@@ -412,7 +414,7 @@ struct NVFP4Int16 : NVFP4Base {
     int32_t sum[2];
   };
   static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * Int16Input::STRIDE;
+    return (vector + lane) * STRIDE;
   }
   static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
     const uint4* v = reinterpret_cast<const uint4*>(at);

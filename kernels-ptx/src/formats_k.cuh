@@ -14,18 +14,16 @@ namespace bw {
 struct SubBlocks : NoRowScale {
   static constexpr uint32_t LANES = 8;
   static constexpr uint32_t WEIGHTS = 32;
-  static constexpr uint32_t VECTORS = 4;
 };
 
 struct SubBlocksFloat : SubBlocks {
   static constexpr uint32_t SUMS = 1;
-  using Input = FloatInput;
   struct Activations {
     float4 v[8];
     float sum;
   };
   static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * FloatInput::STRIDE;
+    return (vector + lane) * STRIDE;
   }
   static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
     Activations a;
@@ -37,14 +35,13 @@ struct SubBlocksFloat : SubBlocks {
 };
 
 struct SubBlocksInt16 : SubBlocks {
-  using Input = Int16Input;
   struct Activations {
     uint4 v[4];
     float scale;
     int32_t sum[2];  // of the block, or of its halves
   };
   static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * Int16Input::STRIDE;
+    return (vector + lane) * STRIDE;
   }
   static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
     const uint4* v = reinterpret_cast<const uint4*>(at);
@@ -123,7 +120,7 @@ struct Q5_0Base : Base {
     const uint16_t* d;
   };
   struct Cursor {
-    const uint4* qs;
+    const uint4* data;
     const uint32_t* qt;
     const uint16_t* d;
   };
@@ -135,9 +132,12 @@ struct Q5_0Base : Base {
     const uint64_t at = static_cast<uint64_t>(row) * (cols / 32);
     return {reinterpret_cast<const uint4*>(p.qs) + at, p.qt + at, p.d + at};
   }
-  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
-    return {{load_streaming(c.qs + vector + offset), c.qt[vector + offset]}, c.d[vector + offset]};
+  static constexpr uint32_t SIDE = 2;
+  static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
+    side.word(0, c.qt, v, vectors);
+    side.half(1, c.d, v, vectors);
   }
+  static __device__ __forceinline__ Raw raw(uint4 q, SideWords side, uint32_t v) { return {{q, side[0]}, half_of(side[1], v)}; }
 };
 
 // w = d · (q − 16)
@@ -183,7 +183,7 @@ struct Q4_KBase : Base {
     const uint16_t* dm;
   };
   struct Cursor {
-    const uint4* qs;
+    const uint4* data;
     const uint16_t* scales;
     const uint32_t* dm;
   };
@@ -197,9 +197,12 @@ struct Q4_KBase : Base {
     return {reinterpret_cast<const uint4*>(p.qs) + at * 8, reinterpret_cast<const uint16_t*>(p.scales) + at * 8,
             reinterpret_cast<const uint32_t*>(p.dm) + at};
   }
-  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
-    return {load_streaming(c.qs + vector + offset), c.scales[vector + offset], c.dm[vector / 8 + offset / 8]};
+  static constexpr uint32_t SIDE = 2;
+  static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
+    side.half(0, c.scales, v, vectors);
+    side.word(1, c.dm, v / 8, vectors / 8);
   }
+  static __device__ __forceinline__ Raw raw(uint4 q, SideWords side, uint32_t v) { return {q, half_of(side[0], v), side[1]}; }
 };
 
 // As Q4_1: w = ds · (q − 8) + (8 ds − dm).
@@ -239,7 +242,7 @@ struct Q5_KBase : Base {
     const uint16_t* dm;
   };
   struct Cursor {
-    const uint4* qs;
+    const uint4* data;
     const uint32_t* qt;
     const uint16_t* scales;
     const uint32_t* dm;
@@ -254,10 +257,14 @@ struct Q5_KBase : Base {
     return {reinterpret_cast<const uint4*>(p.qs) + at * 8, p.qt + at * 8, reinterpret_cast<const uint16_t*>(p.scales) + at * 8,
             reinterpret_cast<const uint32_t*>(p.dm) + at};
   }
-  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
-    return {{load_streaming(c.qs + vector + offset), c.qt[vector + offset]},
-            c.scales[vector + offset],
-            c.dm[vector / 8 + offset / 8]};
+  static constexpr uint32_t SIDE = 3;
+  static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
+    side.word(0, c.qt, v, vectors);
+    side.half(1, c.scales, v, vectors);
+    side.word(2, c.dm, v / 8, vectors / 8);
+  }
+  static __device__ __forceinline__ Raw raw(uint4 q, SideWords side, uint32_t v) {
+    return {{q, side[0]}, half_of(side[1], v), side[2]};
   }
 };
 
@@ -287,8 +294,8 @@ struct Q6_KBase : Base {
     const uint16_t* d;
   };
   struct Cursor {
-    const uint4* qs;
-    const uint2* qt;
+    const uint4* data;
+    const uint32_t* qt;
     const uint16_t* scales;
     const uint16_t* d;
   };
@@ -300,12 +307,18 @@ struct Q6_KBase : Base {
   };
   static __device__ __forceinline__ Cursor cursor(const Planes& p, uint32_t row, uint32_t cols) {
     const uint64_t at = static_cast<uint64_t>(row) * (cols / 256);
-    return {reinterpret_cast<const uint4*>(p.qs) + at * 8, reinterpret_cast<const uint2*>(p.qt) + at * 8,
+    return {reinterpret_cast<const uint4*>(p.qs) + at * 8, p.qt + at * 16,
             reinterpret_cast<const uint16_t*>(p.scales) + at * 8, p.d + at};
   }
-  static __device__ __forceinline__ Raw load(const Cursor& c, uint32_t vector, uint32_t offset) {
-    return {load_streaming(c.qs + vector + offset), __ldcs(c.qt + vector + offset), c.scales[vector + offset],
-            c.d[vector / 8 + offset / 8]};
+  static constexpr uint32_t SIDE = 4;
+  static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
+    side.word(0, c.qt, 2 * v, 2 * vectors);
+    side.word(1, c.qt, 2 * v + 1, 2 * vectors);
+    side.half(2, c.scales, v, vectors);
+    side.half(3, c.d, v / 8, vectors / 8);
+  }
+  static __device__ __forceinline__ Raw raw(uint4 q, SideWords side, uint32_t v) {
+    return {q, make_uint2(side[0], side[1]), half_of(side[2], v), half_of(side[3], v / 8)};
   }
   static __device__ __forceinline__ float first(uint32_t scales) {
     return static_cast<float>(static_cast<int8_t>(scales));

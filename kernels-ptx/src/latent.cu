@@ -8,13 +8,13 @@
 #include "bw_prototypes.cuh"
 #include "dependent.cuh"
 #include "formats.cuh"
+#include "products.cuh"
 
 using namespace bw;
 
 namespace bw {
 
 constexpr uint32_t APPEND_THREADS = 128;
-constexpr uint32_t HEAD_ROWS = 4;      // of a head that a group of lanes has on its way in heads_matvec
 constexpr uint32_t KEYS = 64;          // a chunk
 constexpr uint32_t SPLIT_WARPS = 8;    // of a latent_split block; key k of a chunk is warp (k mod 8)'s
 constexpr uint32_t HEADS = 4;          // that share one pass over a chunk
@@ -55,20 +55,16 @@ __device__ __forceinline__ void latent_append(const float* x, const float* weigh
     Row::store(out, i, normalised(RowF32::quad(row, i), inverse, RowF32::quad(weight, i)));
 }
 
-// y[token, head, r] = w[head · rows + r] · x[token, head], each row as in matvec. Groups of lanes take HEAD_ROWS rows; where the
-// last group would pass the end it steps back, and leaves what it shares to the one before.
+// y[token, head, r] = w[head · rows + r] · x[token, head], each row as in matvec. Grid (tokens, blocks of a head, heads).
 template <class K>
 __device__ __forceinline__ void heads_matvec(const typename K::Planes& planes, const float* x, float* y, uint32_t heads,
                                              uint32_t rows, uint32_t cols) {
   const uint64_t at = static_cast<uint64_t>(blockIdx.x) * heads + blockIdx.z;
-  const uint32_t row = (blockIdx.y * blockDim.x + threadIdx.x) / K::LANES * HEAD_ROWS;
-  const uint32_t first = min(row, rows - HEAD_ROWS);
-  float total[HEAD_ROWS];
-  row_sums<K, HEAD_ROWS>(planes, FloatInput{x + at * cols, 0}, blockIdx.z * rows + first, 1, cols, total);
-  if (threadIdx.x % K::LANES != 0) return;
-#pragma unroll
-  for (uint32_t r = 0; r < HEAD_ROWS; ++r)
-    if (first + r >= row) y[at * rows + first + r] = total[r];
+  const uint32_t first = blockIdx.z * rows;
+  y += at * rows;
+  walk_rows<K, 1>(
+      planes, FloatRow<FloatStage>{x + at * cols, nullptr, 0.0f}, rows, cols, [&](uint32_t task, uint32_t) { return first + task; },
+      [](uint32_t) { return Nothing{}; }, [&](uint32_t task, const float(&total)[1], Nothing) { y[task] = total[0]; });
 }
 
 // Block (four heads, chunk, token): for each head the chunk's softmax-weighted latents, its largest score and the sum of its

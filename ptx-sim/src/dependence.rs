@@ -18,7 +18,7 @@ pub struct Dependence {
     pub unwaited: Option<u32>,
     /// A store, an atomic operation or a call, on memory that other launches may see, that a path reaches before the wait.
     pub early_store: Option<u32>,
-    /// A `launch_dependents` that a path reaches before the wait.
+    /// A `launch_dependents` that a path reaches before the wait: the next launch may then begin while those ahead of this one run.
     pub early_trigger: Option<u32>,
     /// Indices of the parameters that the address of a read before the wait may be made of, ascending. It may name too many:
     /// scalars, and what an index was read from.
@@ -29,13 +29,9 @@ pub struct Dependence {
 }
 
 impl Dependence {
-    /// Whether the entry may be launched with programmatic dependence: it waits on every path, and stores nothing and lets
-    /// nothing begin before.
+    /// Whether the entry may be launched with programmatic dependence: it waits on every path, and stores nothing before.
     pub fn waits(&self) -> bool {
-        self.controls.is_some()
-            && self.unwaited.is_none()
-            && self.early_store.is_none()
-            && self.early_trigger.is_none()
+        self.controls.is_some() && self.unwaited.is_none() && self.early_store.is_none()
     }
 }
 

@@ -126,7 +126,7 @@ impl KernelDecl {
     /// (`has_wait`) or not.
     ///
     /// # Errors
-    /// A `dependent` kernel with a path that does not wait, or that stores or lets the next launch begin before the wait;
+    /// A `dependent` kernel with a path that does not wait, or that stores before the wait;
     /// any other kernel with a `griddepcontrol`.
     pub fn check_dependence(&self, compiled: &Dependence, has_wait: bool) -> Result<(), AbiMismatch> {
         let wrong =
@@ -156,11 +156,6 @@ impl KernelDecl {
         }
         if let Some(line) = compiled.early_store {
             return wrong(format!("line {line} stores before griddepcontrol.wait: store after it"));
-        }
-        if let Some(line) = compiled.early_trigger {
-            return wrong(format!(
-                "line {line} lets the next launch begin before griddepcontrol.wait: trigger right after it"
-            ));
         }
         Ok(())
     }

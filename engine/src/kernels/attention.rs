@@ -10,6 +10,22 @@ use crate::kernel::{Case, Counter, Fill, HostElement, kernel};
 /// Keys of a chunk: the unit that attention is split by.
 pub const CHUNK: u32 = 64;
 
+/// Bytes of an element of a cache by its format: 0 float32, 1 float16, 2 fp8 e4m3.
+pub(in crate::kernels) fn narrowed(cache_format: u64) -> u64 {
+    4 >> cache_format.min(2)
+}
+
+/// Rotates a head in place.
+pub(in crate::kernels) fn rotated(head: &mut [f64], inv_freq: &[f32], position: u32, interleaved: u32) {
+    let half = head.len() / 2;
+    for (pair, inv_freq) in inv_freq.iter().enumerate().take(half) {
+        let (i, j) = if interleaved != 0 { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
+        // The angle is a float32 product, as in the models' own code.
+        let (sin, cos) = f64::from(position as f32 * inv_freq).sin_cos();
+        (head[i], head[j]) = (head[i] * cos - head[j] * sin, head[j] * cos + head[i] * sin);
+    }
+}
+
 fn rope_reference(
     qkv: &mut [f64],
     position: u32,
@@ -25,18 +41,14 @@ fn rope_reference(
     let (q, kv, dim) = (q_heads as usize, kv_heads as usize, head_dim as usize);
     for (qkv, position) in qkv.chunks_mut((q + 2 * kv) * dim).zip(position..position + tokens) {
         for head in 0..q + kv {
-            for (pair, inv_freq) in inv_freq.iter().enumerate().take(dim / 2) {
-                let (i, j) = if interleaved != 0 { (2 * pair, 2 * pair + 1) } else { (pair, pair + dim / 2) };
-                // The angle is a float32 product, as in the models' own code.
-                let (sin, cos) = f64::from(position as f32 * inv_freq).sin_cos();
-                let (a, b) = (qkv[head * dim + i], qkv[head * dim + j]);
-                let rotated = (a * cos - b * sin, b * cos + a * sin);
-                if head < q {
-                    (qkv[head * dim + i], qkv[head * dim + j]) = rotated;
-                } else {
-                    let at = (position as usize * kv + head - q) * dim;
-                    (k_cache[at + i], k_cache[at + j]) = rotated;
-                }
+            let row = &mut qkv[head * dim..][..dim];
+            if head < q {
+                rotated(row, inv_freq, position, interleaved);
+            } else {
+                // Keys are rotated on their way into the cache.
+                let key = &mut k_cache[(position as usize * kv + head - q) * dim..][..dim];
+                key.copy_from_slice(row);
+                rotated(key, inv_freq, position, interleaved);
             }
         }
         let at = position as usize * kv * dim;
@@ -51,6 +63,8 @@ fn split_reference<T: HostElement<Reference = f64>, const DIM: usize>(
     position: u32,
     partial: &mut [f64],
     max_sum: &mut [f64],
+    arrived: &mut [u32],
+    out: &mut [f64],
     q_heads: u32,
     kv_heads: u32,
     scale: f32,
@@ -58,6 +72,7 @@ fn split_reference<T: HostElement<Reference = f64>, const DIM: usize>(
     _n_splits: u32,
     tokens: u32,
     q_stride: u32,
+    folds: u32,
 ) {
     let (q_heads, kv_heads, max_chunks) = (q_heads as usize, kv_heads as usize, max_chunks as usize);
     let group = q_heads / kv_heads;
@@ -88,6 +103,28 @@ fn split_reference<T: HostElement<Reference = f64>, const DIM: usize>(
             }
             (max_sum[2 * at], max_sum[2 * at + 1]) = (largest, sum);
         }
+        if folds != 0 {
+            let chunks = keys.div_ceil(CHUNK as usize);
+            fold_head(
+                &partial[index * max_chunks * DIM..],
+                &max_sum[index * max_chunks * 2..],
+                chunks,
+                &mut out[index * DIM..][..DIM],
+            );
+        }
+    }
+    // Left as it was found: at zero.
+    assert!(arrived.iter().all(|&n| n == 0), "the counts begin at zero");
+}
+
+/// `Σ_c exp(m_c − m) · partial[c] / Σ_c exp(m_c − m) · sum_c`.
+fn fold_head(partial: &[f64], max_sum: &[f64], chunks: usize, out: &mut [f64]) {
+    let dim = out.len();
+    let largest = (0..chunks).map(|c| max_sum[2 * c]).fold(f64::NEG_INFINITY, f64::max);
+    let weight = |c: usize| (max_sum[2 * c] - largest).exp();
+    let sum: f64 = (0..chunks).map(|c| weight(c) * max_sum[2 * c + 1]).sum();
+    for (d, out) in out.iter_mut().enumerate() {
+        *out = (0..chunks).map(|c| weight(c) * partial[c * dim + d]).sum::<f64>() / sum;
     }
 }
 
@@ -102,16 +139,12 @@ fn fold_reference(
     tokens: u32,
 ) {
     let (dim, max_chunks) = (head_dim as usize, max_chunks as usize);
+    let wide = |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
     for head in 0..(tokens * q_heads) as usize {
         let chunks = (position as usize + head / q_heads as usize) / CHUNK as usize + 1;
-        let pair = |c: usize| &max_sum[(head * max_chunks + c) * 2..][..2];
-        let largest = (0..chunks).map(|c| pair(c)[0]).fold(f32::NEG_INFINITY, f32::max);
-        let weight = |c: usize| (f64::from(pair(c)[0]) - f64::from(largest)).exp();
-        let sum: f64 = (0..chunks).map(|c| weight(c) * f64::from(pair(c)[1])).sum();
-        for d in 0..dim {
-            let term = |c: usize| weight(c) * f64::from(partial[(head * max_chunks + c) * dim + d]);
-            out[head * dim + d] = (0..chunks).map(term).sum::<f64>() / sum;
-        }
+        let partial = wide(&partial[head * max_chunks * dim..][..chunks * dim]);
+        let max_sum = wide(&max_sum[head * max_chunks * 2..][..chunks * 2]);
+        fold_head(&partial, &max_sum, chunks, &mut out[head * dim..][..dim]);
     }
 }
 
@@ -164,7 +197,7 @@ const ATTENTION_SHAPES: [(u32, u32, u32, u32); 10] = [
     (4, 2, 0, 5),
 ];
 
-fn split_case(dim: u32, q: u32, kv: u32, position: u32, tokens: u32) -> Case {
+fn split_case(dim: u32, (q, kv, position, tokens): (u32, u32, u32, u32), folds: bool) -> Case {
     let keys = position + tokens;
     let chunks = keys.div_ceil(CHUNK);
     let cache = keys as usize * kv as usize * dim as usize;
@@ -176,18 +209,18 @@ fn split_case(dim: u32, q: u32, kv: u32, position: u32, tokens: u32) -> Case {
         .u32("n_splits", chunks.next_power_of_two())
         .u32("tokens", tokens)
         .u32("q_stride", (q + 2 * kv) * dim)
+        .u32("folds", u32::from(folds))
+        .values("arrived", &vec![0u32; if folds { (tokens * kv) as usize } else { 1 }])
         .counter("position", position)
         .len("k", cache)
         .len("v", cache)
 }
 
 fn split_cases<const DIM: u32>() -> Vec<Case> {
-    let mut cases: Vec<Case> = ATTENTION_SHAPES
-        .iter()
-        .map(|&(q, kv, position, tokens)| split_case(DIM, q, kv, position, tokens))
-        .collect();
-    cases.push(split_case(DIM, 32, 8, 4095, 1).representative());
-    cases.push(split_case(DIM, 32, 8, 1984, 64).representative());
+    let mut cases: Vec<Case> =
+        ATTENTION_SHAPES.iter().enumerate().map(|(i, &shape)| split_case(DIM, shape, i % 4 != 3)).collect();
+    cases.push(split_case(DIM, (32, 8, 4095, 1), true).representative());
+    cases.push(split_case(DIM, (32, 8, 1984, 64), false).representative());
     cases
 }
 
@@ -224,7 +257,7 @@ macro_rules! declare_rope {
         ///
         /// The tolerance is the cache element's rounding, or for float32 that of a few operations.
         #[kernel(module = "attention", entry = $entry, reference = rope_reference, cases = rope_cases, tol = $tolerance)]
-        #[launch(grid = (((q_heads + 2 * kv_heads) * (head_dim / 2)).div_ceil(128), tokens, 1), block = (128, 1, 1))]
+        #[launch(grid = (((q_heads + 2 * kv_heads) * (head_dim / 2)).div_ceil(128), tokens, 1), block = (128, 1, 1), dependent)]
         #[cost(
             read = qkv.bytes() + inv_freq.bytes() + 4,
             write = tokens * (4 * q_heads * head_dim + 2 * kv_heads * head_dim * size_of::<$element>() as u64),
@@ -258,12 +291,13 @@ macro_rules! declare_split {
         /// For each token t, query head and chunk of 64 keys up to `*position + t`: `partial = Σ exp(s − m) · v`, `max_sum = (m, Σ
         /// exp(s − m))`, with scores `s = scale · q · k` and `m` the chunk's largest. Queries of a token are `q_stride` from those of
         /// the next. Block (kv head, token, chunk); chunks past the length leave at once, so the result does not depend on
-        /// `n_splits`, the launch's capacity in chunks.
+        /// `n_splits`, the launch's capacity in chunks. Where it `folds`, the last block of a kv head and token to arrive folds the
+        /// chunks into `out` with the bits of [`attn_fold`]; `arrived` counts them, from zero, and is left at zero.
         #[kernel(module = "attention", entry = $entry, reference = split_reference::<$element, $dim>, cases = split_cases::<$dim>, tol = 1e-6)]
-        #[launch(grid = (kv_heads, tokens, n_splits), block = (128, 1, 1))]
+        #[launch(grid = (kv_heads, tokens, n_splits), block = (128, 1, 1), dependent)]
         #[cost(
             read = 4 * tokens * q_heads * $dim + 2 * n_splits * 64 * kv_heads * $dim * size_of::<$element>() as u64,
-            write = tokens * n_splits * q_heads * ($dim + 2) * 4,
+            write = tokens * n_splits * q_heads * ($dim + 2) * 4 + folds * out.bytes(),
             flops = 4 * tokens * n_splits * 64 * q_heads * $dim
         )]
         pub fn $name(
@@ -277,6 +311,10 @@ macro_rules! declare_split {
             #[out]
             #[len(tokens * q_heads * max_chunks * 2)]
             max_sum: &mut [f32],
+            #[len(folds * tokens * kv_heads)] arrived: &mut [u32],
+            #[out]
+            #[len(tokens * q_heads * $dim)]
+            out: &mut [f32],
             q_heads: u32,
             kv_heads: u32,
             scale: f32,
@@ -284,6 +322,7 @@ macro_rules! declare_split {
             n_splits: u32,
             tokens: u32,
             q_stride: u32,
+            folds: u32,
         );
     )*};
 }
@@ -303,7 +342,7 @@ declare_split! {
 /// `out[t, h] = Σ_c exp(m_c − m) · partial[t, h, c] / Σ_c exp(m_c − m) · sum_c` over the chunks up to `*position + t`, in
 /// order. One block a head and token, one thread a column: `head_dim` is a multiple of 32, at most 256.
 #[kernel(module = "attention", entry = "attn_fold", reference = fold_reference, cases = fold_cases, tol = 1e-6)]
-#[launch(grid = (q_heads, tokens, 1), block = (head_dim, 1, 1))]
+#[launch(grid = (q_heads, tokens, 1), block = (head_dim, 1, 1), dependent)]
 #[cost(read = partial.bytes() + max_sum.bytes() + 4, write = out.bytes(), flops = 2 * tokens * q_heads * max_chunks * head_dim)]
 pub fn attn_fold(
     #[len(tokens * q_heads * max_chunks * head_dim)] partial: &[f32],

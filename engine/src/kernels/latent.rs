@@ -4,6 +4,7 @@
 //! The selection of the token at position `p`: `count` pools of `kpool` neighbouring positions each, listed ascending in
 //! `pools`, and then the tail, the `(p + 1) mod kpool` positions of the pool that is not complete.
 
+use super::matvec::RowWalk;
 use crate::kernel::{BF16, Case, Counter, F16, F32, Fill, HostElement, HostTensor, QTensor, kernel};
 
 /// Positions of a chunk: the unit that attention over a selection is split by.
@@ -21,16 +22,6 @@ pub fn latent_chunks(max_pools: u32, kpool: u32) -> u32 {
 /// `count` blocks, or none (which a launch refuses) for rows that the kernels cannot hold.
 fn blocks(count: u64, dim: u64) -> u64 {
     if dim <= u64::from(MAX_DIM) && dim.is_multiple_of(32) { count } else { 0 }
-}
-
-/// Blocks of 32 rows that cover a head's, or none for heads of fewer rows than a group of lanes takes.
-fn row_blocks(rows: u64) -> u64 {
-    if rows >= 4 { rows.div_ceil(32) } else { 0 }
-}
-
-/// Bytes of staged activations, as of `matvec`: whole turns of 256 columns, at most a chunk of 8192, 144 bytes for 32.
-fn staged(cols: u64) -> u64 {
-    cols.div_ceil(256).min(32) * 8 * 144
 }
 
 fn append_reference(
@@ -298,11 +289,16 @@ declare_append! {
 macro_rules! declare_heads {
     ($($name:ident $entry:tt $format:ident;)*) => {$(
         /// `y[t, h, r] = w[h · rows + r] · x[t, h]`: a matrix a head, stacked by rows, each row summed as in `matvec`, with
-        /// its bits. At least 4 rows a head.
+        /// its bits. A block takes about four rows of a head for each group of lanes.
         ///
         /// The tolerance is that of `matvec`'s short rows.
         #[kernel(module = "latent", entry = $entry, reference = heads_reference, cases = heads_cases, tol = 5e-7)]
-        #[launch(grid = (tokens, row_blocks(rows), heads), block = (256, 1, 1), shared = staged(cols), dependent)]
+        #[launch(
+            grid = (tokens, rows.div_ceil(32), heads),
+            block = (256, 1, 1),
+            shared = RowWalk::$format.shared(cols, 0, 256),
+            dependent
+        )]
         #[cost(read = w.bytes() + x.bytes(), write = y.bytes(), flops = 2 * tokens * heads * rows * cols)]
         pub fn $name(
             #[shape(heads * rows, cols)] w: &QTensor<$format>,

@@ -1,15 +1,20 @@
 //! Grouped-query attention with rotary embedding over a key/value cache.
 
-use super::linear::{LinearInput, Stacked, matvec};
+use super::linear::{LinearInput, Stacked, by_format, matvec, share, wants_i16};
 use crate::cache::{KvBuffer, LayerCache};
 use crate::config::{ModelConfig, RopePairing};
 use crate::device::Buffer;
-use crate::kernel::{Counter, Launch, LaunchError, RawTensor};
-use crate::kernels::attention;
+use crate::kernel::{
+    BF16, Counter, F16, F32, Launch, LaunchError, Q4_0, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, RawTensor,
+    TensorFormat,
+};
+use crate::kernels::{attention, matvec as kernels};
 use crate::plan::{Arena, PlanBuilder, PlanError};
 
 /// Keys a chunk of split attention.
 pub const CHUNK: u32 = 64;
+/// The most chunks that attention folds itself, in the last block to arrive; more are folded by a launch that has a block for every head.
+const FOLDED_CHUNKS: u32 = 16;
 
 /// The weights of one attention layer.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub struct AttentionContext<'a> {
     pub n_splits: u32,
     /// Chunks that the partial results have room for.
     pub max_chunks: u32,
+    /// Counts of the blocks of attention that have arrived, one a kv head, at zero.
+    pub arrived: &'a Buffer<u32>,
     /// Tokens of the walk.
     pub tokens: u32,
 }
@@ -59,38 +66,60 @@ impl Attention {
             return Ok(());
         };
         let t = cx.tokens as usize;
-        let (heads, kv_heads, head_dim) = (c.heads, c.kv_heads, c.head_dim);
-        let input =
-            LinearInput::normed(b, arena, "attention norm", (x, &self.norm, c.eps), &self.qkv.parts())?;
-        let qkv = arena.take(t * self.qkv.rows(), "qkv")?;
-        self.qkv.matvec(b, "qkv", &input, &qkv)?;
-        drop(input);
-        b.push("rope, kv", rope_kv(&qkv, cx, k, v))?;
+        let (heads, head_dim) = (c.heads, c.head_dim);
         let q_len = t * heads as usize * head_dim as usize;
+        let q = arena.take(q_len, "queries")?;
+        self.push_projections(b, cx, x, &q, (k, v))?;
         let partial = arena.take(q_len * cx.max_chunks as usize, "attention partials")?;
         let max_sum = arena.take(2 * t * heads as usize * cx.max_chunks as usize, "attention max and sum")?;
-        let scale = 1.0 / (head_dim as f32).sqrt();
-        let split = SplitArgs { q: &qkv, partial: &partial, max_sum: &max_sum, scale };
-        b.push("attention", attn_split(cx, k, v, split, kv_heads))?;
-        drop(qkv);
         let y = arena.take(q_len, "attention output")?;
-        b.push(
-            "attention fold",
-            attention::attn_fold(
-                &partial,
-                &max_sum,
-                cx.position,
-                &y,
-                heads,
-                head_dim,
-                cx.max_chunks,
-                cx.tokens,
-            ),
-        )?;
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        let folds = cx.tokens == 1 && cx.n_splits <= FOLDED_CHUNKS;
+        let split = SplitArgs { q: &q, partial: &partial, max_sum: &max_sum, out: &y, scale, folds };
+        b.push("attention", attn_split(cx, k, v, split))?;
+        drop(q);
+        if !folds {
+            let (chunks, tokens) = (cx.max_chunks, cx.tokens);
+            let launch =
+                attention::attn_fold(&partial, &max_sum, cx.position, &y, heads, head_dim, chunks, tokens);
+            b.push("attention fold", launch)?;
+        }
         drop((partial, max_sum));
-        let input = LinearInput::plain(b, arena, "quantise", y, &[&self.output])?;
+        let input = LinearInput::plain(y, cx.tokens);
         let launch = matvec(b, &self.output, &input, Some(x), out);
         b.push("output", launch)?;
+        Ok(())
+    }
+
+    /// Appends the norm, the projections, the rotary embedding and the cache write: one launch, or one for each format of the stack.
+    fn push_projections(
+        &self,
+        b: &mut PlanBuilder<'_>,
+        cx: &AttentionContext<'_>,
+        x: &Buffer<f32>,
+        q: &Buffer<f32>,
+        (k, v): (&KvBuffer, &KvBuffer),
+    ) -> Result<(), PlanError> {
+        let c = cx.config;
+        let mut left = [c.heads, c.kv_heads, c.kv_heads];
+        for weight in self.qkv.parts() {
+            // The rows of a part are heads of the three projections, in order.
+            let mut heads = weight.rows() as u32 / c.head_dim;
+            let [q_heads, k_heads, v_heads] = left.each_mut().map(|left| {
+                let taken = heads.min(*left);
+                *left -= taken;
+                heads -= taken;
+                taken
+            });
+            let launch = match (k.bytes_as_f32(), v.bytes_as_f32()) {
+                (Ok((k, format)), Ok((v, other))) if format == other => {
+                    qkv_rope(b, weight, cx, x, self, q, (&k, &v, format), [q_heads, k_heads, v_heads])
+                }
+                (Ok(_), Ok(_)) => Err(mixed_kv()),
+                (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+            };
+            b.push("q, k, v, rope, cache", launch)?;
+        }
         Ok(())
     }
 
@@ -105,44 +134,42 @@ fn mixed_kv() -> LaunchError {
     LaunchError { kernel: "attention", argument: "v_cache", reason }
 }
 
-fn rope_kv(
-    qkv: &Buffer<f32>,
+#[allow(clippy::too_many_arguments)] // the layer's surroundings, each of another kind
+fn qkv_rope(
+    b: &PlanBuilder<'_>,
+    weight: &RawTensor,
     cx: &AttentionContext<'_>,
-    k: &KvBuffer,
-    v: &KvBuffer,
+    x: &Buffer<f32>,
+    layer: &Attention,
+    q: &Buffer<f32>,
+    (k, v, format): (&Buffer<f32>, &Buffer<f32>, u32),
+    [q_heads, k_heads, v_heads]: [u32; 3],
 ) -> Result<Launch, LaunchError> {
     let c = cx.config;
-    let (heads, kv_heads, dim, interleaved) =
-        (c.heads, c.kv_heads, c.head_dim, u32::from(c.rope.pairing == RopePairing::Interleaved));
-    macro_rules! call {
-        ($kernel:ident, $k:expr, $v:expr) => {
-            attention::$kernel(
-                qkv,
-                cx.position,
-                cx.inv_freq,
-                $k,
-                $v,
-                heads,
-                kv_heads,
-                dim,
-                interleaved,
-                cx.tokens,
-            )
-        };
+    let interleaved = u32::from(c.rope.pairing == RopePairing::Interleaved);
+    let (cols, tokens, norm, eps) = (weight.cols() as u32, cx.tokens, Some(&layer.norm), c.eps);
+    let (position, inv_freq, cache_heads, dim) = (cx.position, cx.inv_freq, c.kv_heads, c.head_dim);
+    let (blocks, threads) = share(b, weight, (q_heads + k_heads + v_heads) * dim / 2);
+    if wants_i16(b, weight) {
+        return by_format!(weight, (x, norm, eps, position, inv_freq, q, k, v, format, q_heads, k_heads, v_heads, cache_heads, dim,
+            interleaved, cols, tokens, cols, blocks, threads), Q8_0 => kernels::qkv_rope_i16_q8_0,
+            Q4_0 => kernels::qkv_rope_i16_q4_0, Q4_1 => kernels::qkv_rope_i16_q4_1, Q5_0 => kernels::qkv_rope_i16_q5_0,
+            Q4_K => kernels::qkv_rope_i16_q4_k, Q5_K => kernels::qkv_rope_i16_q5_k, Q6_K => kernels::qkv_rope_i16_q6_k);
     }
-    match (k, v) {
-        (KvBuffer::F32(k), KvBuffer::F32(v)) => call!(rope_kv_f32, k, v),
-        (KvBuffer::F16(k), KvBuffer::F16(v)) => call!(rope_kv_f16, k, v),
-        (KvBuffer::F8(k), KvBuffer::F8(v)) => call!(rope_kv_fp8, k, v),
-        _ => Err(mixed_kv()),
-    }
+    by_format!(weight, (x, norm, eps, position, inv_freq, q, k, v, format, q_heads, k_heads, v_heads, cache_heads, dim, interleaved,
+        cols, tokens, cols, blocks, threads), F32 => kernels::qkv_rope_f32, F16 => kernels::qkv_rope_f16,
+        BF16 => kernels::qkv_rope_bf16, Q8_0 => kernels::qkv_rope_q8_0, Q4_0 => kernels::qkv_rope_q4_0,
+        Q4_1 => kernels::qkv_rope_q4_1, Q5_0 => kernels::qkv_rope_q5_0, Q4_K => kernels::qkv_rope_q4_k, Q5_K => kernels::qkv_rope_q5_k,
+        Q6_K => kernels::qkv_rope_q6_k)
 }
 
 struct SplitArgs<'a> {
     q: &'a Buffer<f32>,
     partial: &'a Buffer<f32>,
     max_sum: &'a Buffer<f32>,
+    out: &'a Buffer<f32>,
     scale: f32,
+    folds: bool,
 }
 
 fn attn_split(
@@ -150,9 +177,8 @@ fn attn_split(
     k: &KvBuffer,
     v: &KvBuffer,
     a: SplitArgs<'_>,
-    kv_heads: u32,
 ) -> Result<Launch, LaunchError> {
-    let heads = cx.config.heads;
+    let (heads, kv_heads) = (cx.config.heads, cx.config.kv_heads);
     macro_rules! call {
         ($kernel:ident, $k:expr, $v:expr) => {
             attention::$kernel(
@@ -162,13 +188,16 @@ fn attn_split(
                 cx.position,
                 a.partial,
                 a.max_sum,
+                cx.arrived,
+                a.out,
                 heads,
                 kv_heads,
                 a.scale,
                 cx.max_chunks,
                 cx.n_splits,
                 cx.tokens,
-                (heads + 2 * kv_heads) * cx.config.head_dim,
+                heads * cx.config.head_dim,
+                u32::from(a.folds),
             )
         };
     }

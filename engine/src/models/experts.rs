@@ -5,12 +5,13 @@
 //! ascending id, and the rows are combined by one kernel.
 
 use super::ffn::SwiGlu;
-use super::linear::{LinearInput, by_format, matvec, matvec_swiglu};
+use super::linear::{LinearInput, by_format, matvec, matvec_swiglu, share, wants_i16};
 use super::walk::{BodyBuilder, Segment};
 use crate::cache::RouteSlot;
 use crate::device::Buffer;
 use crate::engine::Engine;
 use crate::kernel::{BF16, F16, F32, Launch, LaunchError, NVFP4, RawTensor, TensorFormat};
+use crate::kernels::matvec::RowWalk;
 use crate::kernels::{experts as kernels, router};
 use crate::options::ExpertArm;
 use crate::plan::{Arena, PlanBuilder, PlanError, Scratch};
@@ -61,9 +62,7 @@ impl Routed {
     ) -> Result<(), PlanError> {
         let (arena, tokens) = (b.scratch(), b.tokens());
         let (t, k) = (tokens as usize, s.selected as usize);
-        let mut consumers = vec![&self.router, &self.gate_up];
-        consumers.extend(self.shared.iter().flat_map(|net| net.gate_up.parts()));
-        let x = LinearInput::plain(b, &arena, "quantise", x, &consumers)?;
+        let x = LinearInput::plain(x, tokens);
         let logits = arena.take(t * s.experts as usize, "router logits")?;
         let launch = matvec(b, &self.router, &x, None, &logits);
         b.push("router", launch)?;
@@ -96,11 +95,9 @@ impl Routed {
         let rows = arena.take(t * k * s.hidden as usize, "expert outputs")?;
         match b.engine().options().experts {
             ExpertArm::Device => {
-                let launch = gate_up(b, &self.gate_up, s, &ids, &x, &act, tokens);
-                b.push("experts gate, up", launch)?;
-                let act = LinearInput::plain(b, &arena, "quantise", act, &[&self.down])?;
-                let launch = down(b, &self.down, s, &ids, &act, &rows, tokens);
-                b.push("experts down", launch)?;
+                gate_up(b, &self.gate_up, s, &ids, &x, &act)?;
+                let act = LinearInput::plain(act, tokens * s.selected);
+                down(b, &self.down, s, &ids, &act, &rows, tokens)?;
             }
             ExpertArm::HostOracle => {
                 let arm = HostExperts {
@@ -108,7 +105,7 @@ impl Routed {
                     shape: *s,
                     layer: b.current_layer(),
                     ids: ids.clone(),
-                    x: x.view(),
+                    x: x.clone(),
                     act: act.clone(),
                     rows: rows.clone(),
                     tokens,
@@ -134,42 +131,59 @@ impl Routed {
 }
 
 fn gate_up(
-    b: &PlanBuilder<'_>,
+    b: &mut PlanBuilder<'_>,
     w: &RawTensor,
     s: &RoutedShape,
     ids: &Buffer<u32>,
     x: &LinearInput,
     act: &Buffer<f32>,
-    tokens: u32,
-) -> Result<Launch, LaunchError> {
-    let (rows, cols, experts, k, limit) = (s.inter, s.hidden, s.experts, s.selected, s.limit);
-    if super::linear::wants_i16(b, w) {
-        let (q, scale) = x.i16()?;
-        return by_format!(w, (ids, q, scale, act, rows, cols, experts, k, limit, tokens),
-            NVFP4 => kernels::experts_gate_up_i16_nvfp4);
-    }
-    let (x, _) = x.float()?;
-    by_format!(w, (ids, x, act, rows, cols, experts, k, limit, tokens), F32 => kernels::experts_gate_up_f32,
-        F16 => kernels::experts_gate_up_f16, BF16 => kernels::experts_gate_up_bf16, NVFP4 => kernels::experts_gate_up_nvfp4)
+) -> Result<(), PlanError> {
+    let (rows, cols, experts, k, limit, tokens) =
+        (s.inter, s.hidden, s.experts, s.selected, s.limit, x.tokens());
+    let (blocks, threads) = share_places(b, w, rows, k);
+    let launch = if wants_i16(b, w) {
+        let x = x.quantised(b, &b.arena())?;
+        by_format!(w, (ids, &x.q, &x.scale, act, rows, cols, experts, k, limit, tokens, blocks, threads),
+            NVFP4 => kernels::experts_gate_up_i16_nvfp4)
+    } else {
+        by_format!(w, (ids, x.rows(), act, rows, cols, experts, k, limit, tokens, blocks, threads),
+            F32 => kernels::experts_gate_up_f32, F16 => kernels::experts_gate_up_f16,
+            BF16 => kernels::experts_gate_up_bf16, NVFP4 => kernels::experts_gate_up_nvfp4)
+    };
+    b.push("experts gate, up", launch)?;
+    Ok(())
 }
 
 fn down(
-    b: &PlanBuilder<'_>,
+    b: &mut PlanBuilder<'_>,
     w: &RawTensor,
     s: &RoutedShape,
     ids: &Buffer<u32>,
     act: &LinearInput,
     y: &Buffer<f32>,
     tokens: u32,
-) -> Result<Launch, LaunchError> {
+) -> Result<(), PlanError> {
     let (rows, cols, experts, k) = (s.hidden, s.inter, s.experts, s.selected);
-    if super::linear::wants_i16(b, w) {
-        let (q, scale) = act.i16()?;
-        return by_format!(w, (ids, q, scale, y, rows, cols, experts, k, tokens), NVFP4 => kernels::experts_down_i16_nvfp4);
-    }
-    let (act, _) = act.float()?;
-    by_format!(w, (ids, act, y, rows, cols, experts, k, tokens), F32 => kernels::experts_down_f32,
-        F16 => kernels::experts_down_f16, BF16 => kernels::experts_down_bf16, NVFP4 => kernels::experts_down_nvfp4)
+    let (blocks, threads) = share_places(b, w, rows, k);
+    let launch = if wants_i16(b, w) {
+        let act = act.quantised(b, &b.arena())?;
+        by_format!(w, (ids, &act.q, &act.scale, y, rows, cols, experts, k, tokens, blocks, threads),
+            NVFP4 => kernels::experts_down_i16_nvfp4)
+    } else {
+        by_format!(w, (ids, act.rows(), y, rows, cols, experts, k, tokens, blocks, threads),
+            F32 => kernels::experts_down_f32, F16 => kernels::experts_down_f16, BF16 => kernels::experts_down_bf16,
+            NVFP4 => kernels::experts_down_nvfp4)
+    };
+    b.push("experts down", launch)?;
+    Ok(())
+}
+
+/// [`share`] where `k` experts of a token are read side by side.
+fn share_places(b: &PlanBuilder<'_>, w: &RawTensor, rows: u32, k: u32) -> (u32, u32) {
+    let (blocks, _) = share(b, w, rows);
+    let blocks = blocks.div_ceil(k.max(1));
+    let shared = b.engine().device().info().max_shared;
+    (blocks, RowWalk::of(w.format()).threads(rows, blocks, w.cols() as u32, shared))
 }
 
 /// The experts of one layer, launched one by one for the selection that the device's router made.
@@ -218,7 +232,7 @@ impl HostExperts {
             let launch = matvec_swiglu(&b, &gate_up, &x, s.limit, &act);
             b.push("expert gate, up", launch)?;
             let rows = self.routed.down.row_range(id * u64::from(s.hidden), u64::from(s.hidden))?;
-            let act = LinearInput::borrowed(&mut b, &arena, "quantise", act, &[&rows])?;
+            let act = LinearInput::borrowed(act, 1);
             let launch = matvec(&b, &rows, &act, None, &y);
             b.push("expert down", launch)?;
         }

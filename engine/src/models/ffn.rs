@@ -4,7 +4,7 @@ use super::linear::{LinearInput, Stacked, matvec, matvec_swiglu};
 use crate::device::Buffer;
 use crate::kernel::RawTensor;
 use crate::kernels::activation;
-use crate::plan::{Arena, PlanBuilder, PlanError};
+use crate::plan::{PlanBuilder, PlanError};
 
 /// The weights of one SwiGLU network: `down(silu(min(gate(x), limit)) · clamp(up(x), ±limit))`.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub struct SwiGlu {
 }
 
 impl SwiGlu {
-    /// Appends `y = (residual +) net(x)`; `x` has the forms that [`SwiGlu::gate_up`] reads.
+    /// Appends `y = (residual +) net(x)`;
     pub(super) fn push(
         &self,
         b: &mut PlanBuilder<'_>,
@@ -41,7 +41,7 @@ impl SwiGlu {
             let (n, count) = (ff as u32, x.tokens());
             b.push("swiglu", activation::swiglu(&gate, &up, &act, n, self.limit, count, stride as u32))?;
         }
-        let input = LinearInput::plain(b, &arena, "quantise", act, &[&self.down])?;
+        let input = LinearInput::plain(act, x.tokens());
         let launch = matvec(b, &self.down, &input, residual, y);
         b.push("down", launch)?;
         Ok(())
@@ -69,13 +69,10 @@ impl DenseFfn {
     pub(super) fn push(
         &self,
         b: &mut PlanBuilder<'_>,
-        arena: &Arena,
         x: &Buffer<f32>,
         out: &Buffer<f32>,
     ) -> Result<(), PlanError> {
-        let input =
-            LinearInput::normed(b, arena, "ffn norm", (x, &self.norm, self.eps), &self.net.gate_up.parts())?;
-        self.net.push(b, &input, Some(x), out)
+        self.net.push(b, &LinearInput::normed(x, &self.norm, self.eps), Some(x), out)
     }
 
     /// Bytes of the weights.

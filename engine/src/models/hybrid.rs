@@ -384,7 +384,7 @@ impl HybridModel {
             b.push("advance", sample::advance(cache.position(), tokens - 1))?;
         }
         let last = hidden.slice((tokens as usize - 1) * width..)?;
-        self.push_head(b, arena, head, &last, logits)?;
+        self.push_head(b, head, &last, logits)?;
         match options.sampler {
             Some(sampler) => sampler.push(b, arena, cache, logits, s.vocab)?,
             None => push_argmax(b, arena, cache, logits, s.vocab)?,
@@ -396,7 +396,7 @@ impl HybridModel {
         let mut rows: Vec<Plan> = Vec::new();
         for token in 0..if tokens > 1 { tokens as usize } else { 0 } {
             let row = hidden.slice(token * width..(token + 1) * width)?;
-            self.push_head(b, arena, head, &row, logits)?;
+            self.push_head(b, head, &row, logits)?;
             rows.push(b.split("logits"));
         }
         Ok((whole, rows))
@@ -414,6 +414,9 @@ impl HybridModel {
     ) -> Result<(), PlanError> {
         let (arena, tokens) = (b.scratch(), b.tokens());
         let y = arena.take(x.len(), "residual")?;
+        let arrived = b.engine().uninit(config.kv_heads as usize, "arrived blocks of attention")?;
+        b.engine().stream().fill(&arrived, 0)?;
+        b.written_elsewhere(&arrived);
         let cx = AttentionContext {
             config,
             inv_freq,
@@ -421,6 +424,7 @@ impl HybridModel {
             n_splits: options.n_splits,
             // One token's partial results are kept at one size for all buckets; those of many would be large.
             max_chunks: if tokens == 1 { cache.capacity().div_ceil(CHUNK) } else { options.n_splits },
+            arrived: &arrived,
             tokens,
         };
         for (index, (layer, slot)) in self.layers.iter().zip(cache.layers()).enumerate() {
@@ -429,7 +433,7 @@ impl HybridModel {
                 unreachable!("the llama family's loader makes attention and dense networks")
             };
             attention.push(b, &arena, &cx, slot, x, &y)?;
-            ffn.push(b, &arena, &y, x)?;
+            ffn.push(b, &y, x)?;
             b.probe("residual", x, &[config.hidden]);
         }
         b.enter(None);
@@ -457,11 +461,11 @@ impl HybridModel {
             let y = arena.take(t * hidden, "mixer output")?;
             match &layer.mixer {
                 Mixer::Kda(kda) => {
-                    let x = LinearInput::plain(b, &arena, "quantise", x, &kda.input.parts())?;
+                    let x = LinearInput::plain(x, tokens);
                     kda.push(b, &shapes.kda, slot, position, x, &y)?;
                 }
                 Mixer::Latent(latent) => {
-                    let x = LinearInput::plain(b, &arena, "quantise", x, &latent.input.parts())?;
+                    let x = LinearInput::plain(x, tokens);
                     let capacity = cache.capacity();
                     latent.push(b, &shapes.latent, slot, position, capacity, x, &mut selection, &y)?;
                 }
@@ -474,7 +478,7 @@ impl HybridModel {
             let y = arena.take(t * hidden, "ffn output")?;
             match (&layer.ffn, cache.routes().get(index).and_then(Option::as_ref)) {
                 (Ffn::Streams(net), _) => {
-                    let x = LinearInput::plain(b, &arena, "quantise", x, &net.gate_up.parts())?;
+                    let x = LinearInput::plain(x, tokens);
                     net.push(b, &x, None, &y)?;
                 }
                 (Ffn::Routed(routed), Some(slot)) => routed.push(b, &shapes.routed, slot, x, &y)?,
@@ -507,17 +511,14 @@ impl HybridModel {
     fn push_head(
         &self,
         b: &mut PlanBuilder<'_>,
-        arena: &Arena,
         head: &Head,
         x: &Buffer<f32>,
         logits: &Buffer<f32>,
     ) -> Result<(), PlanError> {
         let eps = self.summary.eps;
         let input = match &self.flow {
-            Flow::Residual { .. } => {
-                LinearInput::normed(b, arena, "final norm", (x, &head.norm, eps), &[&head.project])?
-            }
-            Flow::Streams(_) => LinearInput::borrowed(b, arena, "quantise", x.clone(), &[&head.project])?,
+            Flow::Residual { .. } => LinearInput::normed(x, &head.norm, eps),
+            Flow::Streams(_) => LinearInput::borrowed(x.clone(), 1),
         };
         let launch = matvec(b, &head.project, &input, None, logits);
         b.push("head", launch)?;

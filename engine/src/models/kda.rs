@@ -55,7 +55,7 @@ pub struct Kda {
 }
 
 impl Kda {
-    /// Appends `y = kda(x)`; `x` is what the layer's norm gave, in the forms that [`Kda::input`] reads.
+    /// Appends `y = kda(x)`; `x` is what the layer's norm gave.
     pub(super) fn push(
         &self,
         b: &mut BodyBuilder<'_>,
@@ -93,25 +93,13 @@ impl Kda {
             stride as u32,
         );
         b.push("conv", launch)?;
-        let low = LinearInput::strided(
-            b,
-            &arena,
-            "quantise",
-            (columns(3 * width, s.rank)?, tokens, s.rank, stride as u32),
-            &[&self.decay],
-        )?;
+        let low = LinearInput::strided(columns(3 * width, s.rank)?, tokens, s.rank, stride as u32);
         let decay = arena.take(t * width as usize, "decay")?;
         let launch = matvec(b, &self.decay, &low, None, &decay);
         b.push("decay", launch)?;
         drop(low);
         let from = 3 * width + s.rank;
-        let low = LinearInput::strided(
-            b,
-            &arena,
-            "quantise",
-            (columns(from, s.rank)?, tokens, s.rank, stride as u32),
-            &[&self.gate],
-        )?;
+        let low = LinearInput::strided(columns(from, s.rank)?, tokens, s.rank, stride as u32);
         let gate = arena.take(t * width as usize, "gate")?;
         let launch = matvec(b, &self.gate, &low, None, &gate);
         b.push("gate", launch)?;
@@ -121,7 +109,7 @@ impl Kda {
         let args = StepArgs { qkv: &qkv, decay: &decay, beta: &beta, gate: &gate, state, position, y: &read };
         b.push("delta rule", self.step(s, args, tokens, stride as u32))?;
         drop((all, beta, qkv, decay, gate));
-        let input = LinearInput::plain(b, &arena, "quantise", read, &[&self.output])?;
+        let input = LinearInput::plain(read, tokens);
         let launch = matvec(b, &self.output, &input, None, y);
         b.push("output", launch)?;
         Ok(())

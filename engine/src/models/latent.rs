@@ -6,7 +6,7 @@ use super::walk::BodyBuilder;
 use crate::cache::{IndexSlot, KvBuffer, LayerCache, SlotShape};
 use crate::device::Buffer;
 use crate::kernel::{BF16, Counter, F16, F32, Launch, LaunchError, RawTensor, TensorFormat};
-use crate::kernels::{indexer, latent, norm};
+use crate::kernels::{indexer, latent};
 use crate::plan::{PlanError, Scratch};
 
 /// The constants of a model's latent attention.
@@ -142,20 +142,8 @@ impl LatentAttention {
             "latent",
             append(&compressed, &self.latent_norm, latents, position, s, tokens, stride as u32),
         )?;
-        let residual = arena.take(t * s.q_lora as usize, "query residual")?;
-        let launch = norm::rms_norm(
-            &columns.at(0, s.q_lora)?,
-            &self.query_norm,
-            &residual,
-            s.q_lora,
-            s.eps,
-            tokens,
-            stride as u32,
-        );
-        b.push("query norm", launch)?;
-        let mut consumers = vec![&self.query];
-        consumers.extend(self.indexer.as_ref().map(|indexer| &indexer.query));
-        let residual = LinearInput::plain(b, &arena, "quantise", residual, &consumers)?;
+        let residual = LinearInput::strided(columns.at(0, s.q_lora)?, tokens, s.q_lora, stride as u32)
+            .under(&self.query_norm, s.eps);
 
         if let Some(indexer) = &self.indexer {
             let Some(index) = index else {
@@ -210,7 +198,7 @@ impl LatentAttention {
         let values = arena.take(t * (s.heads * s.value) as usize, "values")?;
         b.push("values", heads_matvec(&self.expand, &context, &values, s.heads, tokens))?;
         drop(context);
-        let input = LinearInput::plain(b, &arena, "quantise", values, &[&self.output])?;
+        let input = LinearInput::plain(values, tokens);
         let launch = matvec(b, &self.output, &input, None, y);
         b.push("output", launch)?;
         Ok(())

@@ -1,44 +1,39 @@
 //! Linear layers in a plan: which kernel serves a weight format under an activation program.
 
-use crate::device::{Buffer, DeviceError};
+use crate::device::{Buffer, DeviceError, DeviceKind};
 use crate::kernel::{
     BF16, F16, F32, Launch, LaunchError, NVFP4, Q4_0, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, RawTensor,
     TensorFormat,
 };
+use crate::kernels::matvec::RowWalk;
 use crate::kernels::{matvec, norm};
 use crate::options::Activations;
 use crate::plan::{Arena, PlanBuilder, PlanError, Scratch};
 
-/// What linear layers read, one row a token, in the forms that their weights ask for.
+/// What linear layers read, one float32 row a token, with the norm that they apply to it.
 #[derive(Debug)]
 pub struct LinearInput {
-    float: Option<FloatRows>,
-    i16: Option<Int16Rows>,
+    rows: Buffer<f32>,
+    /// Elements from a row to the next.
+    stride: u32,
     tokens: u32,
     cols: u32,
-}
-
-/// float32 rows, `stride` apart.
-#[derive(Debug)]
-struct FloatRows {
-    rows: Buffer<f32>,
-    stride: u32,
+    norm: Option<(Buffer<f32>, f32)>,
     /// Given back with the input.
-    held: Option<Scratch<f32>>,
+    _held: Option<Scratch<f32>>,
 }
 
-/// int16 rows and their scales, contiguous.
+/// Rows as int16 with a scale for each 32 columns, contiguous: what the experts' kernels of program `i16` read.
 #[derive(Debug)]
-struct Int16Rows {
-    q: Buffer<i16>,
-    scale: Buffer<f32>,
-    _held: Option<(Scratch<i16>, Scratch<f32>)>,
+pub(super) struct Int16Rows {
+    pub q: Scratch<i16>,
+    pub scale: Scratch<f32>,
 }
 
 impl Clone for LinearInput {
     /// A view: the scratch stays with the original.
     fn clone(&self) -> Self {
-        self.view()
+        LinearInput { rows: self.rows.clone(), norm: self.norm.clone(), _held: None, ..*self }
     }
 }
 
@@ -47,83 +42,33 @@ pub(super) fn wants_i16(b: &PlanBuilder<'_>, weight: &RawTensor) -> bool {
     b.engine().options().activations == Activations::I16 && weight.format().is_integer()
 }
 
-/// The columns that all consumers have; their shapes were checked when they were loaded.
-fn cols_of(consumers: &[&RawTensor]) -> u32 {
-    consumers.first().map_or(0, |weight| weight.cols() as u32)
-}
-
 impl LinearInput {
-    /// RMSNorm of `x` (f32, `[tokens, cols]`), in the forms that `consumers` read.
-    pub fn normed(
-        b: &mut PlanBuilder<'_>,
-        arena: &Arena,
-        what: &'static str,
-        (x, weight, eps): (&Buffer<f32>, &Buffer<f32>, f32),
-        consumers: &[&RawTensor],
-    ) -> Result<LinearInput, PlanError> {
-        let cols = weight.len() as u32;
-        let tokens = x.len() as u32 / cols;
-        let mut input = LinearInput { float: None, i16: None, tokens, cols };
-        if consumers.iter().any(|w| !wants_i16(b, w)) {
-            let y = arena.take(x.len(), "normed")?;
-            b.push(what, norm::rms_norm(x, weight, &y, cols, eps, tokens, cols))?;
-            input.float = Some(FloatRows { rows: y.clone(), stride: cols, held: Some(y) });
-        }
-        if consumers.iter().any(|w| wants_i16(b, w)) {
-            let rows = Int16Rows::new(arena, tokens, cols)?;
-            b.push(what, norm::rms_norm_i16(x, weight, &rows.q, &rows.scale, cols, eps, tokens, cols))?;
-            input.i16 = Some(rows);
-        }
-        Ok(input)
+    /// `x`, `[tokens, cols]`, under an RMSNorm of `weight`, `[cols]`: the kernels that read it apply it.
+    pub fn normed(x: &Buffer<f32>, weight: &Buffer<f32>, eps: f32) -> LinearInput {
+        LinearInput::borrowed(x.clone(), (x.len() / weight.len()) as u32).under(weight, eps)
     }
 
-    /// `x` (f32, `[tokens, cols]`) as it is, in the forms that `consumers` read.
-    pub fn plain(
-        b: &mut PlanBuilder<'_>,
-        arena: &Arena,
-        what: &'static str,
-        x: Scratch<f32>,
-        consumers: &[&RawTensor],
-    ) -> Result<LinearInput, PlanError> {
-        let mut input = LinearInput::borrowed(b, arena, what, x.clone(), consumers)?;
-        // Where only the int16 form is read, the floats can go: the launch that quantises them has been pushed.
-        if let Some(float) = &mut input.float {
-            float.held = Some(x);
-        }
-        Ok(input)
+    /// `x`, `[tokens, cols]`, as it is.
+    pub fn plain(x: Scratch<f32>, tokens: u32) -> LinearInput {
+        let rows = (*x).clone();
+        LinearInput { _held: Some(x), ..LinearInput::borrowed(rows, tokens) }
     }
 
     /// [`LinearInput::plain`] of rows that someone else keeps.
-    pub fn borrowed(
-        b: &mut PlanBuilder<'_>,
-        arena: &Arena,
-        what: &'static str,
-        x: Buffer<f32>,
-        consumers: &[&RawTensor],
-    ) -> Result<LinearInput, PlanError> {
-        let cols = cols_of(consumers);
-        let tokens = x.len() as u32 / cols.max(1);
-        LinearInput::strided(b, arena, what, (x, tokens, cols, cols), consumers)
+    pub fn borrowed(x: Buffer<f32>, tokens: u32) -> LinearInput {
+        let cols = x.len() as u32 / tokens.max(1);
+        LinearInput::strided(x, tokens, cols, cols)
     }
 
     /// Columns of a stacked projection's output: `tokens` rows of `cols`, `stride` apart.
-    pub fn strided(
-        b: &mut PlanBuilder<'_>,
-        arena: &Arena,
-        what: &'static str,
-        (x, tokens, cols, stride): (Buffer<f32>, u32, u32, u32),
-        consumers: &[&RawTensor],
-    ) -> Result<LinearInput, PlanError> {
-        let mut input = LinearInput { float: None, i16: None, tokens, cols };
-        if consumers.iter().any(|w| wants_i16(b, w)) {
-            let rows = Int16Rows::new(arena, tokens, cols)?;
-            b.push(what, norm::quantise_i16(&x, &rows.q, &rows.scale, cols, tokens, stride))?;
-            input.i16 = Some(rows);
-        }
-        if consumers.iter().any(|w| !wants_i16(b, w)) {
-            input.float = Some(FloatRows { rows: x, stride, held: None });
-        }
-        Ok(input)
+    pub fn strided(rows: Buffer<f32>, tokens: u32, cols: u32, stride: u32) -> LinearInput {
+        LinearInput { rows, stride, tokens, cols, norm: None, _held: None }
+    }
+
+    /// The same under an RMSNorm of `weight`, `[cols]`.
+    pub fn under(mut self, weight: &Buffer<f32>, eps: f32) -> LinearInput {
+        self.norm = Some((weight.clone(), eps));
+        self
     }
 
     /// Rows.
@@ -131,65 +76,46 @@ impl LinearInput {
         self.tokens
     }
 
-    /// The same rows, kept by `self`.
-    pub fn view(&self) -> LinearInput {
-        LinearInput {
-            float: self.float.as_ref().map(|f| FloatRows {
-                rows: f.rows.clone(),
-                stride: f.stride,
-                held: None,
-            }),
-            i16: self.i16.as_ref().map(|i| Int16Rows { q: i.q.clone(), scale: i.scale.clone(), _held: None }),
-            ..*self
-        }
-    }
-
     /// One token's row, kept by `self`.
     ///
     /// # Errors
     /// A row that is not there.
     pub fn row(&self, token: usize) -> Result<LinearInput, DeviceError> {
-        let cols = self.cols as usize;
-        let mut row = LinearInput { float: None, i16: None, tokens: 1, cols: self.cols };
-        if let Some(float) = &self.float {
-            let from = token * float.stride as usize;
-            row.float =
-                Some(FloatRows { rows: float.rows.slice(from..from + cols)?, stride: self.cols, held: None });
-        }
-        if let Some(i16) = &self.i16 {
-            let blocks = cols.div_ceil(32);
-            row.i16 = Some(Int16Rows {
-                q: i16.q.slice(token * cols..(token + 1) * cols)?,
-                scale: i16.scale.slice(token * blocks..(token + 1) * blocks)?,
-                _held: None,
-            });
-        }
-        Ok(row)
+        let (from, cols) = (token * self.stride as usize, self.cols as usize);
+        let rows = self.rows.slice(from..from + cols)?;
+        Ok(LinearInput { rows, stride: self.cols, tokens: 1, norm: self.norm.clone(), _held: None, ..*self })
     }
 
-    /// The float rows and their stride.
-    pub(super) fn float(&self) -> Result<(&Buffer<f32>, u32), LaunchError> {
-        self.float.as_ref().map(|float| (&float.rows, float.stride)).ok_or_else(|| missing("f32"))
+    /// The rows, contiguous and without a norm.
+    pub(super) fn rows(&self) -> &Buffer<f32> {
+        debug_assert!(self.norm.is_none() && self.stride == self.cols, "kernels that take neither");
+        &self.rows
     }
 
-    /// The int16 rows and their scales.
-    pub(super) fn i16(&self) -> Result<(&Buffer<i16>, &Buffer<f32>), LaunchError> {
-        self.i16.as_ref().map(|rows| (&rows.q, &rows.scale)).ok_or_else(|| missing("int16"))
-    }
-}
-
-impl Int16Rows {
-    fn new(arena: &Arena, tokens: u32, cols: u32) -> Result<Self, DeviceError> {
-        let (tokens, cols) = (tokens as usize, cols as usize);
+    /// The rows as int16.
+    pub(super) fn quantised(&self, b: &mut PlanBuilder<'_>, arena: &Arena) -> Result<Int16Rows, PlanError> {
+        let (tokens, cols) = (self.tokens as usize, self.cols as usize);
         let q = arena.take(tokens * cols, "int16 activations")?;
         let scale = arena.take(tokens * cols.div_ceil(32), "int16 scales")?;
-        Ok(Int16Rows { q: q.clone(), scale: scale.clone(), _held: Some((q, scale)) })
+        b.push("quantise", norm::quantise_i16(&self.rows, &q, &scale, self.cols, self.tokens, self.stride))?;
+        Ok(Int16Rows { q, scale })
+    }
+
+    pub(super) fn norm(&self) -> (Option<&Buffer<f32>>, f32) {
+        self.norm.as_ref().map_or((None, 0.0), |(weight, eps)| (Some(weight), *eps))
     }
 }
 
-fn missing(form: &str) -> LaunchError {
-    let reason = format!("no {form} form was made: the layer was not named among the input's consumers");
-    LaunchError { kernel: "matvec", argument: "x", reason }
+/// How many blocks share the `tasks` of a token, and their threads. The simulated device gets as few blocks as fill its threads: each
+/// prepares the activations for itself.
+pub(super) fn share(b: &PlanBuilder<'_>, weight: &RawTensor, tasks: u32) -> (u32, u32) {
+    let walk = RowWalk::of(weight.format());
+    let info = b.engine().device().info();
+    let blocks = match info.kind {
+        DeviceKind::Cuda => info.sm_count.min(tasks),
+        DeviceKind::Sim => (tasks * walk.lanes).div_ceil(256).min(16),
+    };
+    (blocks, walk.threads(tasks, blocks, weight.cols() as u32, info.max_shared))
 }
 
 pub(super) fn unfit(weight: &RawTensor) -> LaunchError {
@@ -223,17 +149,20 @@ pub fn matvec(
     y: &Buffer<f32>,
 ) -> Result<Launch, LaunchError> {
     let (rows, cols, tokens) = (weight.rows() as u32, weight.cols() as u32, x.tokens());
+    let ((norm, eps), (blocks, threads)) = (x.norm(), share(b, weight, rows));
+    let (x, stride) = (&x.rows, x.stride);
     if wants_i16(b, weight) {
-        let (q, scale) = x.i16()?;
-        return by_format!(weight, (q, scale, residual, y, rows, cols, tokens), Q8_0 => matvec::matvec_i16_q8_0,
-            Q4_0 => matvec::matvec_i16_q4_0, Q4_1 => matvec::matvec_i16_q4_1, NVFP4 => matvec::matvec_i16_nvfp4, Q5_0 => matvec::matvec_i16_q5_0, Q4_K => matvec::matvec_i16_q4_k, Q5_K => matvec::matvec_i16_q5_k,
+        return by_format!(weight, (x, norm, eps, residual, y, rows, cols, tokens, stride, blocks, threads),
+            Q8_0 => matvec::matvec_i16_q8_0, Q4_0 => matvec::matvec_i16_q4_0, Q4_1 => matvec::matvec_i16_q4_1,
+            NVFP4 => matvec::matvec_i16_nvfp4,
+            Q5_0 => matvec::matvec_i16_q5_0, Q4_K => matvec::matvec_i16_q4_k, Q5_K => matvec::matvec_i16_q5_k,
             Q6_K => matvec::matvec_i16_q6_k);
     }
-    let (x, stride) = x.float()?;
-    by_format!(weight, (x, residual, y, rows, cols, tokens, stride), F32 => matvec::matvec_f32, F16 => matvec::matvec_f16,
-        BF16 => matvec::matvec_bf16, Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0, Q4_1 => matvec::matvec_q4_1,
-        NVFP4 => matvec::matvec_nvfp4, Q5_0 => matvec::matvec_q5_0, Q4_K => matvec::matvec_q4_k, Q5_K => matvec::matvec_q5_k,
-        Q6_K => matvec::matvec_q6_k)
+    by_format!(weight, (x, norm, eps, residual, y, rows, cols, tokens, stride, blocks, threads), F32 => matvec::matvec_f32,
+        F16 => matvec::matvec_f16, BF16 => matvec::matvec_bf16, Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0,
+        Q4_1 => matvec::matvec_q4_1, NVFP4 => matvec::matvec_nvfp4,
+            Q5_0 => matvec::matvec_q5_0, Q4_K => matvec::matvec_q4_k, Q5_K => matvec::matvec_q5_k,
+            Q6_K => matvec::matvec_q6_k)
 }
 
 /// `y[r] = silu(min(W[r]·x, limit)) · clamp(W[rows + r]·x, ±limit)` for every row of `x`; `W` is `[2·rows, cols]`, gate above up.
@@ -245,18 +174,21 @@ pub fn matvec_swiglu(
     y: &Buffer<f32>,
 ) -> Result<Launch, LaunchError> {
     let (rows, cols, tokens) = ((weight.rows() / 2) as u32, weight.cols() as u32, x.tokens());
+    let ((norm, eps), (blocks, threads)) = (x.norm(), share(b, weight, rows));
+    let (x, stride) = (&x.rows, x.stride);
     if wants_i16(b, weight) {
-        let (q, scale) = x.i16()?;
-        return by_format!(weight, (q, scale, y, rows, cols, limit, tokens), Q8_0 => matvec::matvec_swiglu_i16_q8_0,
-            Q4_0 => matvec::matvec_swiglu_i16_q4_0, Q4_1 => matvec::matvec_swiglu_i16_q4_1,
-            NVFP4 => matvec::matvec_swiglu_i16_nvfp4, Q5_0 => matvec::matvec_swiglu_i16_q5_0, Q4_K => matvec::matvec_swiglu_i16_q4_k, Q5_K => matvec::matvec_swiglu_i16_q5_k,
+        return by_format!(weight, (x, norm, eps, y, rows, cols, limit, tokens, stride, blocks, threads),
+            Q8_0 => matvec::matvec_swiglu_i16_q8_0, Q4_0 => matvec::matvec_swiglu_i16_q4_0,
+            Q4_1 => matvec::matvec_swiglu_i16_q4_1, NVFP4 => matvec::matvec_swiglu_i16_nvfp4,
+            Q5_0 => matvec::matvec_swiglu_i16_q5_0, Q4_K => matvec::matvec_swiglu_i16_q4_k, Q5_K => matvec::matvec_swiglu_i16_q5_k,
             Q6_K => matvec::matvec_swiglu_i16_q6_k);
     }
-    let (x, _) = x.float()?;
-    by_format!(weight, (x, y, rows, cols, limit, tokens), F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16,
-        BF16 => matvec::matvec_swiglu_bf16, Q8_0 => matvec::matvec_swiglu_q8_0, Q4_0 => matvec::matvec_swiglu_q4_0,
-        Q4_1 => matvec::matvec_swiglu_q4_1, NVFP4 => matvec::matvec_swiglu_nvfp4, Q5_0 => matvec::matvec_swiglu_q5_0, Q4_K => matvec::matvec_swiglu_q4_k, Q5_K => matvec::matvec_swiglu_q5_k,
-        Q6_K => matvec::matvec_swiglu_q6_k)
+    by_format!(weight, (x, norm, eps, y, rows, cols, limit, tokens, stride, blocks, threads),
+        F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16, BF16 => matvec::matvec_swiglu_bf16,
+        Q8_0 => matvec::matvec_swiglu_q8_0, Q4_0 => matvec::matvec_swiglu_q4_0, Q4_1 => matvec::matvec_swiglu_q4_1,
+        NVFP4 => matvec::matvec_swiglu_nvfp4,
+            Q5_0 => matvec::matvec_swiglu_q5_0, Q4_K => matvec::matvec_swiglu_q4_k, Q5_K => matvec::matvec_swiglu_q5_k,
+            Q6_K => matvec::matvec_swiglu_q6_k)
 }
 
 /// Rows that are read by one input: one matrix where their formats agree, else one for each.

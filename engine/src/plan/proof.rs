@@ -69,9 +69,10 @@ impl Plan {
     ///
     /// Along a programmatic edge the later launch begins before the earlier one has ended, and the edge orders only what
     /// it does after its wait: so it counts only if the later launch waits on every path, and stores nothing before. Since it
-    /// waits before it ends, and triggers after it has waited, what lies behind it is ordered after all ahead of it: launch N + 2
-    /// after launch N by way of launch N + 1's wait. What a launch reads before its wait (weights), or by the non-coherent
-    /// path, must not be written by a launch that may not have ended when it begins.
+    /// waits before it ends, what lies behind it is ordered after all ahead of it: launch N + 2 after launch N by way of launch
+    /// N + 1's wait. What a launch reads before its wait (weights), or by the non-coherent path, must not be written by a launch
+    /// that may not have ended when it begins: the launch ahead, and where that triggers before its own wait, those that it
+    /// may itself run beside.
     ///
     /// # Errors
     /// A pair without a path, in words.
@@ -96,10 +97,11 @@ impl Plan {
                 }
                 after_wait[edge.from] = true;
                 at_start[edge.from] |= !edge.programmatic;
-                for (before, known) in ended[edge.from].iter().enumerate().filter(|(_, known)| **known) {
-                    after_wait[before] |= known;
-                    at_start[before] |= known;
-                }
+                ended[edge.from].iter().zip(&mut after_wait).for_each(|(known, after)| *after |= known);
+                let early = edge.programmatic
+                    && self.steps[edge.from].function().info().dependence.early_trigger.is_some();
+                let ahead = if early { &began[edge.from] } else { &ended[edge.from] };
+                ahead.iter().zip(&mut at_start).for_each(|(known, at)| *at |= known);
             }
             ended.push(after_wait);
             began.push(at_start);

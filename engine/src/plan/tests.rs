@@ -152,7 +152,6 @@ fn a_dependent_kernel_that_does_not_wait_is_not_loaded() {
     for (wait, reason) in [
         ("", "a path ends in line"),
         ("st.global.u32 [%rd1], 0; griddepcontrol.wait;", "stores before griddepcontrol.wait"),
-        ("griddepcontrol.launch_dependents; griddepcontrol.wait;", "lets the next launch begin before"),
         ("@%p1 griddepcontrol.wait;", "without griddepcontrol.wait"),
     ] {
         let edit = |module: &str, text: &'static str| match module {

@@ -92,18 +92,19 @@ macro_rules! exact_arms {
         let (device, host) = (layer.results(), layer.results());
 
         let w = rig.tensor::<$format>(2 * u64::from(e * inter), h.into(), &gate_up);
-        rig.run(experts::$gate_up(&w, &layer.ids, x, &device.act, inter, h, e, k, LIMIT, tokens));
+        rig.run(experts::$gate_up(&w, &layer.ids, x, &device.act, inter, h, e, k, LIMIT, tokens, 2, 256));
         let w = rig.tensor::<$format>(u64::from(e * h), inter.into(), &down);
-        rig.run(experts::$down(&w, &layer.ids, &device.act, &device.y, h, inter, e, k, tokens));
+        rig.run(experts::$down(&w, &layer.ids, &device.act, &device.y, h, inter, e, k, tokens, 3, 256));
 
         layer.each(|place, token, id| {
             let part = plane_rows(&gate_up, 2 * EXPERTS * INTER, 2 * id * INTER, 2 * INTER);
             let w = rig.tensor::<$format>(2 * u64::from(inter), h.into(), &part);
             let act = row(&host.act, place, INTER);
-            rig.run(matvec::$swiglu(&w, &row(x, token, HIDDEN), &act, inter, h, LIMIT, 1));
+            rig.run(matvec::$swiglu(&w, &row(x, token, HIDDEN), None, 0.0, &act, inter, h, LIMIT, 1, h, 1, 256));
             let part = plane_rows(&down, EXPERTS * HIDDEN, id * HIDDEN, HIDDEN);
             let w = rig.tensor::<$format>(h.into(), inter.into(), &part);
-            rig.run(matvec::$matvec(&w, &act, None, &row(&host.y, place, HIDDEN), h, inter, 1, inter));
+            let y = row(&host.y, place, HIDDEN);
+            rig.run(matvec::$matvec(&w, &act, None, 0.0, None, &y, h, inter, 1, inter, 1, 256));
         });
         layer.same(&device, &host, stringify!($format));
     })*};
@@ -142,23 +143,25 @@ fn the_arms_agree_in_the_i16_program() {
         k,
         LIMIT,
         tokens,
+        2,
+        256,
     ));
     let (act_q, act_s) = layer.quantised(&device.act, TOKENS * K, INTER);
     let w = rig.tensor::<NVFP4>(u64::from(e * h), inter.into(), &down);
     rig.run(experts::experts_down_i16_nvfp4(
-        &w, &layer.ids, &act_q, &act_s, &device.y, h, inter, e, k, tokens,
+        &w, &layer.ids, &act_q, &act_s, &device.y, h, inter, e, k, tokens, 3, 256,
     ));
 
     layer.each(|place, token, id| {
         let part = plane_rows(&gate_up, 2 * EXPERTS * INTER, 2 * id * INTER, 2 * INTER);
         let w = rig.tensor::<NVFP4>(2 * u64::from(inter), h.into(), &part);
         let act = row(&host.act, place, INTER);
-        let (q, s) = layer.quantised(&row(&layer.x, token, HIDDEN), 1, HIDDEN);
-        rig.run(matvec::matvec_swiglu_i16_nvfp4(&w, &q, &s, &act, inter, h, LIMIT, 1));
+        let x = row(&layer.x, token, HIDDEN);
+        rig.run(matvec::matvec_swiglu_i16_nvfp4(&w, &x, None, 0.0, &act, inter, h, LIMIT, 1, h, 1, 256));
         let part = plane_rows(&down, EXPERTS * HIDDEN, id * HIDDEN, HIDDEN);
         let w = rig.tensor::<NVFP4>(h.into(), inter.into(), &part);
-        let (q, s) = layer.quantised(&act, 1, INTER);
-        rig.run(matvec::matvec_i16_nvfp4(&w, &q, &s, None, &row(&host.y, place, HIDDEN), h, inter, 1));
+        let y = row(&host.y, place, HIDDEN);
+        rig.run(matvec::matvec_i16_nvfp4(&w, &act, None, 0.0, None, &y, h, inter, 1, inter, 1, 256));
     });
     layer.same(&device, &host, "i16");
 }

@@ -5,7 +5,7 @@ use super::modifiers::Modifiers;
 use crate::check::Access;
 use crate::ops::access::{E8, E16, E32, E64, Element, Load, LoadParam, SlowAccess, Store};
 use crate::ops::atom::{Action, Atomic};
-use crate::ops::check::{CheckAccess, CheckFence};
+use crate::ops::check::{CheckAccess, CheckCopySource, CheckFence};
 use crate::ops::control::{Fence, Nop};
 use crate::ops::memory::{CopyAsync, Generic, Global, Local, LocalWide, ParamWide, Shared, SharedWide};
 use crate::ops::{Handler, Level, convert, memory, select};
@@ -524,7 +524,12 @@ impl Builder<'_> {
         let (_, from, from_offset) = self.address(Some(Target::Global), from)?;
         let (from, from_offset) = self.immediate(Target::Global, from, from_offset);
         // The first check runs the second in its step, and that the copy.
-        self.check_access(Target::Global, from, from_offset, *bytes as u32, Access::LOAD, u32::MAX);
+        if self.checked {
+            let extra = [*bytes as u32, from_offset as u32, Access::LOAD.code(), u32::MAX];
+            let fields = [Place::Raw(0), from, read, Place::Raw(0), Place::Raw(0)];
+            let check = self.push(select::<CheckCopySource<Global>>(Level::Base), fields, 0);
+            check.extra = extra.map(|n| (Place::Raw(n), false)).to_vec();
+        }
         self.check_access(target, to, to_offset, *bytes as u32, Access::STORE, u32::MAX);
         let fields = [Place::Raw(to_offset as u32), to, from, read, Place::Raw(from_offset as u32)];
         let run = match target {

@@ -28,7 +28,28 @@ impl<S: Space> Handle for CheckAccess<S> {
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op four extra operands, an address register, and a following op.
         unsafe {
-            if let Err(leave) = check::<S>(warp, op) {
+            if let Err(leave) = check::<S>(warp, op, u32::MAX) {
+                return leave;
+            }
+            let next = &*op.next();
+            (next.run)(warp, next)
+        }
+    }
+}
+
+/// [`CheckAccess`] of the source of a copy, of which the 32-bit lanes of `b` are read: those of 0 read nothing.
+pub(crate) struct CheckCopySource<S>(PhantomData<S>);
+
+impl<S: Space> Handle for CheckCopySource<S> {
+    const HOT: bool = false;
+
+    #[inline(always)]
+    unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
+        // SAFETY: as above, and a register of sizes.
+        unsafe {
+            let sizes = all::<u32>(warp, op.b);
+            let reading = (0..32).filter(|&lane| sizes[lane] != 0).fold(0, |mask, lane| mask | 1 << lane);
+            if let Err(leave) = check::<S>(warp, op, reading) {
                 return leave;
             }
             let next = &*op.next();
@@ -39,7 +60,7 @@ impl<S: Space> Handle for CheckAccess<S> {
 
 /// # Safety
 /// As [`Handle::run`] of [`CheckAccess`].
-unsafe fn check<S: Space>(warp: &mut Warp, op: &Op) -> Result<(), *const Op> {
+unsafe fn check<S: Space>(warp: &mut Warp, op: &Op, among: u32) -> Result<(), *const Op> {
     // SAFETY: the caller's promise.
     let (checker, registers, [bytes, offset, access, lanes]) = unsafe {
         let extra = warp.block.extra.add(op.imm as usize).cast::<[u32; 4]>().read_unaligned();
@@ -48,7 +69,7 @@ unsafe fn check<S: Space>(warp: &mut Warp, op: &Op) -> Result<(), *const Op> {
     let access = Access::of(access);
     let offset = i64::from(offset as i32) as u64;
     let addresses: [u64; 32] = std::array::from_fn(|lane| registers[lane].plus(offset).wide());
-    let active = warp.mask & lanes;
+    let active = warp.mask & lanes & among;
     if access == Access::LOAD && active != 0 {
         let (mut first, mut last) = (u64::MAX, 0);
         for (lane, &address) in addresses.iter().enumerate() {

@@ -3,7 +3,7 @@
 use super::{down_cases, expert, gate_up_cases};
 use crate::kernel::{Case, HostTensor, NVFP4, QTensor, kernel};
 use crate::kernels::activation::swiglu_value;
-use crate::kernels::matvec::{INT16_STAGE, blocks, i16_dot, i16_scales, staged};
+use crate::kernels::matvec::{RowWalk, i16_dot, i16_scales};
 
 fn gate_up_reference(
     w: &HostTensor,
@@ -17,6 +17,8 @@ fn gate_up_reference(
     k: u32,
     limit: f32,
     _tokens: u32,
+    _blocks: u32,
+    _threads: u32,
 ) {
     let (rows, cols) = (rows as usize, cols as usize);
     for (place, act) in act.chunks_mut(rows).enumerate() {
@@ -42,6 +44,8 @@ fn down_reference(
     experts: u32,
     _k: u32,
     _tokens: u32,
+    _blocks: u32,
+    _threads: u32,
 ) {
     let (rows, cols) = (rows as usize, cols as usize);
     for (place, y) in y.chunks_mut(rows).enumerate() {
@@ -68,7 +72,7 @@ fn down_scaled() -> Vec<Case> {
     cases = gate_up_scaled,
     tol = 1e-6
 )]
-#[launch(grid = (tokens * k, blocks(rows, 8), 1), block = (256, 1, 1), shared = staged(cols, INT16_STAGE), dependent)]
+#[launch(grid = (tokens * k, blocks, 1), block = (threads, 1, 1), shared = RowWalk::NVFP4.shared(cols, 0, threads), dependent)]
 #[cost(
     read = tokens * k * 2 * rows * w.row_bytes() + xq.bytes() + xs.bytes() + ids.bytes(),
     write = act.bytes(),
@@ -88,6 +92,8 @@ pub fn experts_gate_up_i16_nvfp4(
     k: u32,
     limit: f32,
     tokens: u32,
+    blocks: u32,
+    threads: u32,
 );
 
 /// `experts_down` for `act = actq · acts`: the bits of `matvec_i16_nvfp4` over each expert's rows; the tolerance is for the same reasons.
@@ -98,7 +104,7 @@ pub fn experts_gate_up_i16_nvfp4(
     cases = down_scaled,
     tol = 7e-7
 )]
-#[launch(grid = (tokens * k, blocks(rows, 8), 1), block = (256, 1, 1), shared = staged(cols, INT16_STAGE), dependent)]
+#[launch(grid = (tokens * k, blocks, 1), block = (threads, 1, 1), shared = RowWalk::NVFP4.shared(cols, 0, threads), dependent)]
 #[cost(
     read = tokens * k * rows * w.row_bytes() + actq.bytes() + acts.bytes() + ids.bytes(),
     write = y.bytes(),
@@ -117,4 +123,6 @@ pub fn experts_down_i16_nvfp4(
     experts: u32,
     k: u32,
     tokens: u32,
+    blocks: u32,
+    threads: u32,
 );

@@ -9,12 +9,16 @@ mod i16;
 pub use i16::*;
 
 use super::activation::swiglu_value;
-use super::matvec::{FLOAT_STAGE, blocks, dot, staged};
+use super::matvec::{RowWalk, dot};
 use crate::kernel::{BF16, Case, F16, F32, HostTensor, NVFP4, QTensor, kernel};
 
 /// What a reference writes where the id is no expert's.
 fn expert(id: u32, experts: u32) -> Option<usize> {
     (id < experts).then_some(id as usize)
+}
+
+fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|&x| f64::from(x)).collect()
 }
 
 fn gate_up_reference(
@@ -28,14 +32,16 @@ fn gate_up_reference(
     k: u32,
     limit: f32,
     _tokens: u32,
+    _blocks: u32,
+    _threads: u32,
 ) {
     let (rows, cols) = (rows as usize, cols as usize);
     for (place, act) in act.chunks_mut(rows).enumerate() {
-        let x = &x[place / k as usize * cols..][..cols];
+        let x = wide(&x[place / k as usize * cols..][..cols]);
         for (r, act) in act.iter_mut().enumerate() {
             *act = expert(ids[place], experts).map_or(f64::NAN, |e| {
                 let gate = e * 2 * rows + r;
-                swiglu_value(dot(w.row(gate), x), dot(w.row(gate + rows), x), limit)
+                swiglu_value(dot(w.row(gate), &x), dot(w.row(gate + rows), &x), limit)
             });
         }
     }
@@ -51,12 +57,14 @@ fn down_reference(
     experts: u32,
     _k: u32,
     _tokens: u32,
+    _blocks: u32,
+    _threads: u32,
 ) {
     let (rows, cols) = (rows as usize, cols as usize);
     for (place, y) in y.chunks_mut(rows).enumerate() {
-        let act = &act[place * cols..][..cols];
+        let act = wide(&act[place * cols..][..cols]);
         for (r, y) in y.iter_mut().enumerate() {
-            *y = expert(ids[place], experts).map_or(f64::NAN, |e| dot(w.row(e * rows + r), act));
+            *y = expert(ids[place], experts).map_or(f64::NAN, |e| dot(w.row(e * rows + r), &act));
         }
     }
 }
@@ -98,7 +106,7 @@ const SHAPES: [(u32, u32, u32, u32, u32); 7] = [
     (1, 32, 3, 2, 5),
     (33, 288, 4, 4, 2),
     (7, 2080, 3, 2, 2),
-    (9, 8224, 2, 2, 2),
+    (9, 16416, 2, 2, 2),
 ];
 
 fn case(rows: u32, cols: u32, experts: u32, ids: &[u32], k: u32, tokens: u32) -> Case {
@@ -108,6 +116,8 @@ fn case(rows: u32, cols: u32, experts: u32, ids: &[u32], k: u32, tokens: u32) ->
         .u32("experts", experts)
         .u32("k", k)
         .u32("tokens", tokens)
+        .u32("blocks", if rows > 1000 { 16 } else { 1 + rows % 3 })
+        .u32("threads", if rows > 1000 { 512 } else { 256 })
         .values("ids", ids)
 }
 
@@ -157,13 +167,13 @@ fn combine_cases() -> Vec<Case> {
 }
 
 macro_rules! declare {
-    ($($gate_up:ident $gate_up_entry:tt $down:ident $down_entry:tt $format:ident $lanes:literal $tolerance:literal;)*) => {$(
+    ($($gate_up:ident $gate_up_entry:tt $down:ident $down_entry:tt $format:ident $tolerance:literal;)*) => {$(
         /// `act[t, place, r] = silu(min(w[g + r] · x[t], limit)) · clamp(w[g + rows + r] · x[t], −limit, limit)` for the `k` places of
         /// each token, where `g = ids[t, place] · 2 · rows`: the bits of `matvec_swiglu` over that expert's rows.
         ///
         /// The tolerance is that of `matvec_swiglu`.
         #[kernel(module = "experts", entry = $gate_up_entry, reference = gate_up_reference, cases = gate_up_cases, tol = 1e-6)]
-        #[launch(grid = (tokens * k, blocks(rows, $lanes), 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE), dependent)]
+        #[launch(grid = (tokens * k, blocks, 1), block = (threads, 1, 1), shared = RowWalk::$format.shared(cols, 0, threads), dependent)]
         #[cost(
             read = tokens * k * 2 * rows * w.row_bytes() + x.bytes() + ids.bytes(),
             write = act.bytes(),
@@ -182,6 +192,8 @@ macro_rules! declare {
             k: u32,
             limit: f32,
             tokens: u32,
+            blocks: u32,
+            threads: u32,
         );
 
         /// `y[t, place, r] = w[ids[t, place] · rows + r] · act[t, place]` for the `k` places of each token: the bits of `matvec` over
@@ -189,7 +201,7 @@ macro_rules! declare {
         ///
         /// The tolerance is that of `matvec`.
         #[kernel(module = "experts", entry = $down_entry, reference = down_reference, cases = down_cases, tol = $tolerance)]
-        #[launch(grid = (tokens * k, blocks(rows, $lanes), 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE), dependent)]
+        #[launch(grid = (tokens * k, blocks, 1), block = (threads, 1, 1), shared = RowWalk::$format.shared(cols, 0, threads), dependent)]
         #[cost(
             read = tokens * k * rows * w.row_bytes() + act.bytes() + ids.bytes(),
             write = y.bytes(),
@@ -207,15 +219,17 @@ macro_rules! declare {
             experts: u32,
             k: u32,
             tokens: u32,
+            blocks: u32,
+            threads: u32,
         );
     )*};
 }
 
 declare! {
-    experts_gate_up_f32 "experts_gate_up_f32" experts_down_f32 "experts_down_f32" F32 32 9e-7;
-    experts_gate_up_f16 "experts_gate_up_f16" experts_down_f16 "experts_down_f16" F16 32 9e-7;
-    experts_gate_up_bf16 "experts_gate_up_bf16" experts_down_bf16 "experts_down_bf16" BF16 32 9e-7;
-    experts_gate_up_nvfp4 "experts_gate_up_nvfp4" experts_down_nvfp4 "experts_down_nvfp4" NVFP4 8 6e-7;
+    experts_gate_up_f32 "experts_gate_up_f32" experts_down_f32 "experts_down_f32" F32 9e-7;
+    experts_gate_up_f16 "experts_gate_up_f16" experts_down_f16 "experts_down_f16" F16 9e-7;
+    experts_gate_up_bf16 "experts_gate_up_bf16" experts_down_bf16 "experts_down_bf16" BF16 9e-7;
+    experts_gate_up_nvfp4 "experts_gate_up_nvfp4" experts_down_nvfp4 "experts_down_nvfp4" NVFP4 6e-7;
 }
 
 /// `out[t] = Σ weights[t, place] · y[t, place]` over the `k` places in order, a fused chain from 0; then `+ shared[t]`. Ids being

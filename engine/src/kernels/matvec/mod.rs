@@ -1,68 +1,175 @@
-//! Linear layers: `y = W · x`, optionally with a residual, and the gated pair, with float32 activations (`matvec_…`) and
-//! with those of the `i16` program (`matvec_i16_…`).
+//! Linear layers: `y = W · x`, optionally with a norm before it and a residual after it; the gated pair; and the projections of
+//! attention with rotary embedding and cache write. With float32 activations (`…_q8_0`), or quantised to block-scaled int16
+//! in the kernel (`…_i16_q8_0`), which is program `i16`.
 
+mod float;
 mod i16;
 mod k;
+mod qkv;
 
+pub use float::*;
 pub use i16::*;
 pub use k::*;
+pub use qkv::*;
 
 use super::activation::swiglu_value;
+use super::norm::{int16_rounded, normalised};
 use super::token_rows;
-use crate::kernel::{BF16, Case, F16, F32, HostTensor, NVFP4, Q4_0, Q4_1, Q8_0, QTensor, kernel};
+use crate::kernel::{Case, HostTensor, TensorFormat};
 
-/// Threads a block: eight warps share the staged activations, which pays even where that leaves multiprocessors idle.
-const THREADS: u64 = 256;
-/// Bytes of 32 staged activations: floats, their sum and padding.
-pub(in crate::kernels) const FLOAT_STAGE: u64 = 144;
+/// Most threads of a block: enough warps to keep memory busy, few enough registers that a block of the next launch can come beside.
+const MAX_THREADS: u32 = 512;
+/// Fewest: as many as add up the squares of a norm.
+const MIN_THREADS: u32 = 256;
+/// 16-byte vectors of weights that a thread has on their way.
+const RING: u64 = 8;
+/// Columns of activations in shared memory at a time.
+const CHUNK: u64 = 16384;
+/// Bytes of shared memory that kernels have beside the dynamic.
+const RESERVED: u64 = 64;
 
-/// Blocks that cover `rows` of `lanes` lanes each.
-pub(in crate::kernels) fn blocks(rows: u64, lanes: u64) -> u64 {
-    rows.div_ceil(THREADS / lanes)
+/// How the rows of a format are read; see `rows.cuh`.
+#[derive(Debug, Clone, Copy)]
+pub struct RowWalk {
+    /// Neighbouring lanes that share a row.
+    pub lanes: u32,
+    /// Columns that all of them read at a time.
+    pub span: u64,
+    /// Words that go with each 16-byte vector of weights.
+    pub side: u64,
 }
 
-/// Bytes of staged activations: whole turns of 256 columns, at most a chunk of 8192.
-pub(in crate::kernels) fn staged(cols: u64, stage: u64) -> u64 {
-    cols.div_ceil(256).min(32) * 8 * stage
+impl RowWalk {
+    /// Bytes of dynamic shared memory: the activations, a norm's weights, and the ring of weights of each thread.
+    pub(in crate::kernels) fn shared(self, cols: u64, norm: u64, threads: u64) -> u64 {
+        let blocks = cols.min(CHUNK).next_multiple_of(self.span) / 32;
+        blocks * 144 + norm + threads * RING * (16 + 4 * self.side)
+    }
+
+    /// Threads of a block where `blocks` blocks share `tasks` tasks of `cols` columns: no more than have one, and no more than there is
+    /// room for in `shared` bytes.
+    pub fn threads(self, tasks: u32, blocks: u32, cols: u32, shared: u32) -> u32 {
+        let lanes = tasks.div_ceil(blocks.max(1)).saturating_mul(self.lanes);
+        let wanted = lanes.clamp(MIN_THREADS, MAX_THREADS).next_multiple_of(32);
+        let cols = u64::from(cols);
+        if self.shared(cols, 4 * cols, wanted.into()) + RESERVED <= shared.into() {
+            wanted
+        } else {
+            MIN_THREADS
+        }
+    }
 }
 
-pub(in crate::kernels) fn dot(row: &[f32], x: &[f32]) -> f64 {
-    row.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum()
+/// By format.
+#[allow(non_upper_case_globals)] // the formats' own names
+impl RowWalk {
+    /// float32.
+    pub const F32: RowWalk = RowWalk { lanes: 32, span: 128, side: 0 };
+    /// IEEE half.
+    pub const F16: RowWalk = RowWalk { lanes: 32, span: 256, side: 0 };
+    /// bfloat16.
+    pub const BF16: RowWalk = RowWalk::F16;
+    /// Blocks of 32 bytes.
+    pub const Q8_0: RowWalk = RowWalk { lanes: 16, span: 256, side: 1 };
+    /// Blocks of 32 nibbles.
+    pub const Q4_0: RowWalk = RowWalk { lanes: 8, span: 256, side: 1 };
+    /// Blocks of 32 nibbles with a minimum.
+    pub const Q4_1: RowWalk = RowWalk::Q4_0;
+    /// Blocks of 32 weights of five bits.
+    pub const Q5_0: RowWalk = RowWalk { lanes: 8, span: 256, side: 2 };
+    /// Super-blocks of four bits.
+    pub const Q4_K: RowWalk = RowWalk::Q5_0;
+    /// Super-blocks of five bits.
+    pub const Q5_K: RowWalk = RowWalk { lanes: 8, span: 256, side: 3 };
+    /// Super-blocks of six bits.
+    pub const Q6_K: RowWalk = RowWalk { lanes: 8, span: 256, side: 4 };
+    /// Blocks of 16 4-bit floats.
+    pub const NVFP4: RowWalk = RowWalk::Q4_0;
+
+    /// That of a format.
+    pub fn of(format: TensorFormat) -> RowWalk {
+        match format {
+            TensorFormat::F32 => RowWalk::F32,
+            TensorFormat::F16 => RowWalk::F16,
+            TensorFormat::BF16 => RowWalk::BF16,
+            TensorFormat::Q8_0 => RowWalk::Q8_0,
+            TensorFormat::Q4_0 => RowWalk::Q4_0,
+            TensorFormat::Q4_1 => RowWalk::Q4_1,
+            TensorFormat::Q5_0 => RowWalk::Q5_0,
+            TensorFormat::Q4_K => RowWalk::Q4_K,
+            TensorFormat::Q5_K => RowWalk::Q5_K,
+            TensorFormat::Q6_K => RowWalk::Q6_K,
+            TensorFormat::NVFP4 => RowWalk::NVFP4,
+        }
+    }
 }
 
-fn reference(
+pub(in crate::kernels) fn dot(row: &[f32], x: &[f64]) -> f64 {
+    row.iter().zip(x).map(|(&w, &x)| f64::from(w) * x).sum()
+}
+
+/// What the rows of a plane are multiplied with: `x`, normed where there is a norm; in program `i16`, with the float32 steps that
+/// define it, as `q · scale`.
+fn activations<const I16: bool>(x: &[f32], norm: Option<&[f32]>, eps: f32) -> Vec<f64> {
+    match (I16, norm) {
+        (false, None) => x.iter().map(|&x| f64::from(x)).collect(),
+        (false, Some(weight)) => normalised(x, weight, eps),
+        (true, _) => int16_rounded(x, norm, eps),
+    }
+}
+
+fn reference<const I16: bool>(
     w: &HostTensor,
     x: &[f32],
+    norm: Option<&[f32]>,
+    eps: f32,
     residual: Option<&[f32]>,
     y: &mut [f64],
     rows: u32,
     cols: u32,
     tokens: u32,
     x_stride: u32,
+    _blocks: u32,
+    _threads: u32,
 ) {
     for (t, x) in token_rows(x, cols, tokens, x_stride).enumerate() {
+        let x = activations::<I16>(x, norm, eps);
         for r in 0..rows as usize {
             let at = t * rows as usize + r;
-            y[at] = dot(w.row(r), x) + residual.map_or(0.0, |residual| f64::from(residual[at]));
+            y[at] = dot(w.row(r), &x) + residual.map_or(0.0, |residual| f64::from(residual[at]));
         }
     }
 }
 
-fn swiglu_reference(w: &HostTensor, x: &[f32], y: &mut [f64], rows: u32, cols: u32, limit: f32, tokens: u32) {
+fn swiglu_reference<const I16: bool>(
+    w: &HostTensor,
+    x: &[f32],
+    norm: Option<&[f32]>,
+    eps: f32,
+    y: &mut [f64],
+    rows: u32,
+    cols: u32,
+    limit: f32,
+    tokens: u32,
+    x_stride: u32,
+    _blocks: u32,
+    _threads: u32,
+) {
     let rows = rows as usize;
-    for (y, x) in y.chunks_mut(rows).zip(token_rows(x, cols, tokens, cols)) {
+    for (y, x) in y.chunks_mut(rows).zip(token_rows(x, cols, tokens, x_stride)) {
+        let x = activations::<I16>(x, norm, eps);
         for (r, y) in y.iter_mut().enumerate() {
-            *y = swiglu_value(dot(w.row(r), x), dot(w.row(r + rows), x), limit);
+            *y = swiglu_value(dot(w.row(r), &x), dot(w.row(r + rows), &x), limit);
         }
     }
 }
 
-/// `(rows, cols)`: one row, odd rows, ragged last steps, past one block of rows, past a chunk of 8192 columns.
+/// `(rows, cols)`: one row, odd rows, ragged last steps, past one block of rows, past a chunk of 16384 columns.
 const FLOAT_SHAPES: [(u32, u32); 9] =
-    [(1, 8), (3, 24), (5, 96), (33, 128), (67, 576), (7, 2056), (9, 2048), (6, 4104), (3, 8200)];
+    [(1, 8), (3, 24), (5, 96), (33, 128), (67, 576), (7, 2056), (9, 2048), (6, 4104), (3, 16392)];
 /// The same for formats of blocks of 32.
 const BLOCK_SHAPES: [(u32, u32); 9] =
-    [(1, 32), (3, 64), (5, 96), (33, 256), (67, 576), (131, 288), (9, 2048), (7, 2080), (6, 8224)];
+    [(1, 32), (3, 64), (5, 96), (33, 256), (67, 576), (131, 288), (9, 2048), (7, 2080), (6, 16416)];
 /// `(rows, cols)` of real models: SmolLM2-135M's output, down and head, Llama-3.2-1B's down, Llama-3-8B's qkv and down, and
 /// GLM-5.3-Flash's dense down.
 const MODEL_SHAPES: [(u32, u32); 7] =
@@ -75,48 +182,64 @@ fn tokens(index: usize) -> u32 {
     [1, 1, 2, 1, 1, 5][index % 6]
 }
 
-fn case((rows, cols): (u32, u32), tokens: u32) -> Case {
+/// Blocks and threads of a case: one block, a few, more than there are tasks.
+fn geometry(index: usize) -> (u32, u32) {
+    [(1, 256), (3, 512), (2, 288), (132, 512), (5, 256)][index % 5]
+}
+
+fn case((rows, cols): (u32, u32), tokens: u32, apart: u32, (blocks, threads): (u32, u32)) -> Case {
+    // The widest rows with a norm leave no room for the rings of more.
+    let threads = if cols > CHUNK as u32 { MIN_THREADS } else { threads };
     let tokens_text = if tokens == 1 { String::new() } else { format!(", {tokens} tokens") };
-    Case::new(format!("[{rows}, {cols}]{tokens_text}"))
+    Case::new(format!("[{rows}, {cols}]{tokens_text}, {blocks} blocks of {threads}"))
         .u32("rows", rows)
         .u32("cols", cols)
         .u32("tokens", tokens)
+        .u32("x_stride", cols + apart)
+        .u32("blocks", blocks)
+        .u32("threads", threads)
+        .f32("eps", 1e-5)
 }
 
-/// One case a shape; the residual is there in every other. With `strided`, tokens of every fourth shape are apart.
-fn shapes(small: &[(u32, u32)], strided: bool) -> Vec<Case> {
+/// Whether the case at `index` has a norm: two in three.
+fn normed(case: Case, index: usize) -> Case {
+    if index % 3 == 0 { case.absent("norm") } else { case }
+}
+
+/// One case a shape; the residual is there in every other, the norm in two of three, and tokens of every fourth are apart.
+fn shapes(small: &[(u32, u32)]) -> Vec<Case> {
     let mut cases = Vec::new();
     for (i, &shape) in small.iter().enumerate() {
-        cases.push((case(shape, tokens(i)), shape.1 + if i % 4 == 1 { 24 } else { 0 }, i % 2 == 0));
+        let case = case(shape, tokens(i), if i % 4 == 1 { 24 } else { 0 }, geometry(i));
+        cases.push(normed(if i % 2 == 0 { case } else { case.absent("residual") }, i));
     }
-    for shape in MODEL_SHAPES {
-        cases.push((case(shape, 1).representative(), shape.1, true));
+    for (i, shape) in MODEL_SHAPES.into_iter().enumerate() {
+        cases.push(normed(case(shape, 1, 0, (132, 512)), i).representative());
     }
-    cases.push((case((6144, 4096), 16).representative(), 4096, true));
-    let finish = |(case, x_stride, residual): (Case, u32, bool)| {
-        let case = if strided { case.u32("x_stride", x_stride) } else { case };
-        if residual { case } else { case.absent("residual") }
-    };
-    cases.into_iter().map(finish).collect()
+    cases.push(case((6144, 4096), 16, 0, (132, 512)).absent("norm").representative());
+    cases
 }
 
 /// One case a shape; every third activation is limited.
 fn pairs(small: &[(u32, u32)]) -> Vec<Case> {
     let limit = |i: usize| if i.is_multiple_of(3) { 0.75 } else { f32::INFINITY };
     let small = small.iter().enumerate();
-    let mut cases: Vec<Case> =
-        small.map(|(i, &shape)| case(shape, tokens(i)).f32("limit", limit(i))).collect();
-    cases.extend(MODEL_PAIRS.map(|shape| case(shape, 1).f32("limit", f32::INFINITY).representative()));
-    cases.push(case((8192, 2048), 16).f32("limit", f32::INFINITY).representative());
+    let mut cases: Vec<Case> = small
+        .map(|(i, &shape)| normed(case(shape, tokens(i), 0, geometry(i + 1)).f32("limit", limit(i)), i + 1))
+        .collect();
+    cases.extend(
+        MODEL_PAIRS.map(|shape| case(shape, 1, 0, (132, 512)).f32("limit", f32::INFINITY).representative()),
+    );
+    cases.push(case((8192, 2048), 16, 0, (132, 512)).f32("limit", f32::INFINITY).representative());
     cases
 }
 
 fn float_cases() -> Vec<Case> {
-    shapes(&FLOAT_SHAPES, true)
+    shapes(&FLOAT_SHAPES)
 }
 
 fn block_cases() -> Vec<Case> {
-    shapes(&BLOCK_SHAPES, true)
+    shapes(&BLOCK_SHAPES)
 }
 
 fn float_pairs() -> Vec<Case> {
@@ -127,20 +250,31 @@ fn block_pairs() -> Vec<Case> {
     pairs(&BLOCK_SHAPES)
 }
 
-macro_rules! declare {
-    ($($name:ident $entry:tt $format:ident $lanes:literal $tolerance:literal $cases:ident;)*) => {$(
-        /// `y[t, r] = (residual[t, r] +) Σ_c w[r, c] · x[t, c]`, rows of `x` being `x_stride` apart. A group of neighbouring lanes a row, each taking 16-byte vectors
-        /// in turn into two alternating sums, folded by a butterfly: that order is the numeric contract.
+/// Declares the kernels of a program: `y = W · x`.
+macro_rules! declare_matvec {
+    ($module:tt, $i16:literal; $($name:ident $entry:tt $format:ident $tolerance:literal $cases:ident;)*) => {$(
+        /// `y[t, r] = (residual[t, r] +) Σ_c w[r, c] · norm(x[t])[c]`, rows of `x` being `x_stride` apart; without `norm`, of `x`
+        /// itself. A group of neighbouring lanes a row, each taking 16-byte vectors in turn into two alternating sums, folded by a
+        /// butterfly: that order is the numeric contract. `blocks` of `threads` share the rows of a token.
         ///
-        /// The tolerance: a lane's chain of m = cols / (2 · lanes) products of order 1 errs by about 2⁻²⁵·√m of its
-        /// size, m at most 130 here; a few times that for the worst of many rows. Formats of nibbles sum a block of 32 first
-        /// (chains of 16, then of at most 17 blocks), and err less.
-        #[kernel(module = "matvec", entry = $entry, reference = reference, cases = $cases, tol = $tolerance)]
-        #[launch(grid = (tokens, blocks(rows, $lanes), 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE))]
-        #[cost(read = w.bytes() + 4 * tokens * cols + residual.bytes(), write = y.bytes(), flops = 2 * tokens * rows * cols)]
+        /// The tolerance is explained with the program's kernels.
+        #[kernel(module = $module, entry = $entry, reference = reference::<$i16>, cases = $cases, tol = $tolerance)]
+        #[launch(
+            grid = (tokens, blocks, 1),
+            block = (threads, 1, 1),
+            shared = RowWalk::$format.shared(cols, norm.bytes(), threads),
+            dependent
+        )]
+        #[cost(
+            read = w.bytes() + 4 * tokens * cols + norm.bytes() + residual.bytes(),
+            write = y.bytes(),
+            flops = 2 * tokens * rows * cols
+        )]
         pub fn $name(
             #[shape(rows, cols)] w: &QTensor<$format>,
             #[len((tokens - 1) * x_stride + cols)] x: &[f32],
+            #[len(cols)] norm: Option<&[f32]>,
+            eps: f32,
             #[len(tokens * rows)] residual: Option<&[f32]>,
             #[out]
             #[len(tokens * rows)]
@@ -149,30 +283,31 @@ macro_rules! declare {
             cols: u32,
             tokens: u32,
             x_stride: u32,
+            blocks: u32,
+            threads: u32,
         );
     )*};
 }
 
-declare! {
-    matvec_f32 "matvec_f32" F32 32 9e-7 float_cases;
-    matvec_f16 "matvec_f16" F16 32 9e-7 float_cases;
-    matvec_bf16 "matvec_bf16" BF16 32 9e-7 float_cases;
-    matvec_q8_0 "matvec_q8_0" Q8_0 16 9e-7 block_cases;
-    matvec_q4_0 "matvec_q4_0" Q4_0 8 6e-7 block_cases;
-    matvec_q4_1 "matvec_q4_1" Q4_1 8 6e-7 block_cases;
-    matvec_nvfp4 "matvec_nvfp4" NVFP4 8 6e-7 block_cases;
-}
-
+/// Declares the kernels of a program: the gated pair.
 macro_rules! declare_swiglu {
-    ($($name:ident $entry:tt $format:ident $lanes:literal $cases:ident;)*) => {$(
-        /// `y[t, r] = silu(min(w[r] · x[t], limit)) · clamp(w[rows + r] · x[t], −limit, limit)`: gate and up projections, stacked, and
-        /// the activation; a limit of infinity bounds nothing. The sums have the bits of the `matvec` of the same format.
-        #[kernel(module = "matvec", entry = $entry, reference = swiglu_reference, cases = $cases, tol = 1e-6)]
-        #[launch(grid = (tokens, blocks(rows, $lanes), 1), block = (256, 1, 1), shared = staged(cols, FLOAT_STAGE))]
-        #[cost(read = w.bytes() + 4 * tokens * cols, write = y.bytes(), flops = 4 * tokens * rows * cols)]
+    ($module:tt, $i16:literal; $($name:ident $entry:tt $format:ident $tolerance:literal $cases:ident;)*) => {$(
+        /// `y[t, r] = silu(min(w[r] · x', limit)) · clamp(w[rows + r] · x', −limit, limit)` with `x' = norm(x[t])`: gate and up
+        /// projections, stacked, and the activation; a limit of infinity bounds nothing. The sums have the bits of the `matvec` of
+        /// the same format and program.
+        #[kernel(module = $module, entry = $entry, reference = swiglu_reference::<$i16>, cases = $cases, tol = $tolerance)]
+        #[launch(
+            grid = (tokens, blocks, 1),
+            block = (threads, 1, 1),
+            shared = RowWalk::$format.shared(cols, norm.bytes(), threads),
+            dependent
+        )]
+        #[cost(read = w.bytes() + 4 * tokens * cols + norm.bytes(), write = y.bytes(), flops = 4 * tokens * rows * cols)]
         pub fn $name(
             #[shape(2 * rows, cols)] w: &QTensor<$format>,
-            #[len(tokens * cols)] x: &[f32],
+            #[len((tokens - 1) * x_stride + cols)] x: &[f32],
+            #[len(cols)] norm: Option<&[f32]>,
+            eps: f32,
             #[out]
             #[len(tokens * rows)]
             y: &mut [f32],
@@ -180,16 +315,11 @@ macro_rules! declare_swiglu {
             cols: u32,
             limit: f32,
             tokens: u32,
+            x_stride: u32,
+            blocks: u32,
+            threads: u32,
         );
     )*};
 }
 
-declare_swiglu! {
-    matvec_swiglu_f32 "matvec_swiglu_f32" F32 32 float_pairs;
-    matvec_swiglu_f16 "matvec_swiglu_f16" F16 32 float_pairs;
-    matvec_swiglu_bf16 "matvec_swiglu_bf16" BF16 32 float_pairs;
-    matvec_swiglu_q8_0 "matvec_swiglu_q8_0" Q8_0 16 block_pairs;
-    matvec_swiglu_q4_0 "matvec_swiglu_q4_0" Q4_0 8 block_pairs;
-    matvec_swiglu_q4_1 "matvec_swiglu_q4_1" Q4_1 8 block_pairs;
-    matvec_swiglu_nvfp4 "matvec_swiglu_nvfp4" NVFP4 8 block_pairs;
-}
+use {declare_matvec, declare_swiglu};
