@@ -12,6 +12,7 @@ fn main() {
         .warm_up_time(Duration::from_millis(100))
         .measurement_time(Duration::from_millis(500))
         .configure_from_args();
-    bitwalk_benches::kernels::run(&mut criterion, &engine, None).expect("every kernel runs");
+    let results = bitwalk_benches::kernels::run(&mut criterion, &engine, None).expect("the device runs");
+    assert!(results.failures.is_empty(), "{:#?}", results.failures);
     criterion.final_summary();
 }

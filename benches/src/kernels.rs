@@ -6,13 +6,15 @@
 
 use std::cell::RefCell;
 use std::error::Error;
+use std::time::Duration;
 
 use bitwalk::device::DeviceKind;
 use bitwalk::engine::{Engine, EngineError};
-use bitwalk::kernel::check::PreparedCase;
+use bitwalk::kernel::check::{CheckFailure, PreparedCase};
 use bitwalk::kernel::{Case, Cost, KERNELS, KernelDecl};
 use bitwalk::measure::{Summary, read_only_rate};
-use criterion::{Criterion, SamplingMode, Throughput};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
 use serde::Serialize;
 
 use crate::rotation::Rotation;
@@ -74,6 +76,8 @@ pub struct Results {
     pub fma_flops_s: Option<f64>,
     /// Case by case.
     pub kernels: Vec<Measured>,
+    /// The kernels and cases that could not be timed, and why.
+    pub failures: Vec<String>,
 }
 
 /// float32 lanes of a multiprocessor, from compute capability 8.6 on and on 9.0; 8.0 has half.
@@ -84,7 +88,7 @@ fn lanes(compute: (u32, u32)) -> u32 {
 /// Times every kernel whose `name/case` criterion's filter lets through.
 ///
 /// # Errors
-/// A kernel that does not load or run, by its name.
+/// A device whose memory cannot be read; what is wrong with one kernel is among the results.
 pub fn run(
     criterion: &mut Criterion,
     engine: &Engine,
@@ -101,7 +105,14 @@ pub fn run(
     let mut group = criterion.benchmark_group("kernel");
     // Flat: as many launches in every sample, whose median is then comparable.
     group.sample_size(SAMPLES).sampling_mode(SamplingMode::Flat);
-    let mut measured = Vec::new();
+    let mut results = Results {
+        device: info.name,
+        simulated,
+        read_only_bytes_s,
+        fma_flops_s,
+        kernels: Vec::new(),
+        failures: Vec::new(),
+    };
     for decl in declared {
         let wanted = |case: &Case| filter.is_none_or(|filter| name(decl, case).contains(filter));
         let cases: Vec<Case> = (decl.cases)().into_iter().filter(wanted).collect();
@@ -109,58 +120,97 @@ pub fn run(
             continue;
         }
         let function = match engine.function(decl) {
+            Ok(function) => function,
             Err(EngineError::NoEntry { .. }) => continue, // of a test
-            function => function?,
+            Err(error) => {
+                results.failures.push(format!("{}: {}", decl.name, chain(&error)));
+                continue;
+            }
         };
         let prepare = |case: &Case| PreparedCase::new(decl, engine.device(), function, case);
-        let bytes = |prepared: &PreparedCase| prepared.launch().cost.read + prepared.launch().cost.write;
-        let real = |case: &&Case| case.is_representative();
-        let chosen: Vec<&Case> = match cases.iter().filter(real).count() {
-            count if count > 0 && !simulated => cases.iter().filter(real).collect(),
-            _ => {
-                let mut largest: Option<(u64, &Case)> = None;
-                for case in cases.iter().filter(|case| !case.is_representative()) {
-                    let size = bytes(&prepare(case)?);
-                    largest = largest.filter(|(most, _)| *most >= size).or(Some((size, case)));
-                }
-                largest.map(|(_, case)| case).into_iter().collect()
+        let chosen = match choose(&cases, simulated, prepare) {
+            Ok(chosen) => chosen,
+            Err(error) => {
+                results.failures.push(chain(&error));
+                continue;
             }
         };
         for case in chosen {
-            let prepared = prepare(case)?;
-            let cost = prepared.launch().cost;
-            let failed = |error: Box<dyn Error>| format!("{}: {error}", name(decl, case));
-            let rotation = Rotation::new(prepared, engine.stream()).map_err(failed)?;
-            let opcodes = opcodes(engine, &rotation)?;
-            let samples = RefCell::new(Vec::new());
-            let failure = RefCell::new(None);
-            group.throughput(Throughput::Bytes(cost.read + cost.write));
-            group.bench_function(name(decl, case), |b| {
-                b.iter_custom(|launches| match rotation.time(launches) {
-                    Ok(time) => {
-                        samples.borrow_mut().push(time.as_secs_f64() / launches as f64);
-                        time
-                    }
-                    Err(error) => {
-                        failure.borrow_mut().get_or_insert(error);
-                        std::time::Duration::from_nanos(launches)
-                    }
-                });
-            });
-            if let Some(error) = failure.into_inner() {
-                return Err(failed(error.into()).into());
+            let prepared = prepare(case).map_err(Into::into);
+            match prepared.and_then(|prepared| measure(&mut group, engine, decl, case, prepared)) {
+                Ok(measured) => results.kernels.extend(measured),
+                Err(error) => results.failures.push(format!("{}: {}", name(decl, case), chain(&*error))),
             }
-            // The ones before are of the warm-up.
-            let samples = samples.into_inner();
-            let last = &samples[samples.len().saturating_sub(SAMPLES)..];
-            measured.extend(
-                Summary::of(last).map(|summary| of(decl, case, cost, &rotation, summary.median, opcodes)),
-            );
         }
     }
     group.finish();
-    let device = info.name;
-    Ok(Results { device, simulated, read_only_bytes_s, fma_flops_s, kernels: measured })
+    Ok(results)
+}
+
+/// Those of a real model's size on a GPU, where there are any, else the largest of the others.
+fn choose(
+    cases: &[Case],
+    simulated: bool,
+    prepare: impl Fn(&Case) -> Result<PreparedCase, CheckFailure>,
+) -> Result<Vec<&Case>, CheckFailure> {
+    let (real, small): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.is_representative());
+    if !simulated && !real.is_empty() {
+        return Ok(real);
+    }
+    let mut largest: Option<(u64, &Case)> = None;
+    for case in small {
+        let cost = prepare(case)?.launch().cost;
+        let bytes = cost.read + cost.write;
+        largest = largest.filter(|(most, _)| *most >= bytes).or(Some((bytes, case)));
+    }
+    Ok(largest.map(|(_, case)| case).into_iter().collect())
+}
+
+/// Times one case; nothing where criterion's own filter left it out.
+fn measure(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    engine: &Engine,
+    decl: &'static KernelDecl,
+    case: &Case,
+    prepared: PreparedCase,
+) -> Result<Option<Measured>, Box<dyn Error>> {
+    let cost = prepared.launch().cost;
+    let rotation = Rotation::new(prepared, engine.stream())?;
+    let opcodes = opcodes(engine, &rotation)?;
+    let samples = RefCell::new(Vec::new());
+    let failure = RefCell::new(None);
+    group.throughput(Throughput::Bytes(cost.read + cost.write));
+    group.bench_function(name(decl, case), |b| {
+        b.iter_custom(|launches| match rotation.time(launches) {
+            Ok(time) => {
+                samples.borrow_mut().push(time.as_secs_f64() / launches as f64);
+                time
+            }
+            // Criterion wants a time; what it makes of it is not used.
+            Err(error) => {
+                failure.borrow_mut().get_or_insert(error);
+                Duration::from_micros(launches)
+            }
+        });
+    });
+    if let Some(error) = failure.into_inner() {
+        return Err(error.into());
+    }
+    // The ones before are of the warm-up.
+    let samples = samples.into_inner();
+    let last = &samples[samples.len().saturating_sub(SAMPLES)..];
+    Ok(Summary::of(last).map(|summary| of(decl, case, cost, &rotation, summary.median, opcodes)))
+}
+
+/// An error with what lies behind it.
+fn chain(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(behind) = source {
+        words = format!("{words}: {behind}");
+        source = behind.source();
+    }
+    words
 }
 
 fn name(decl: &KernelDecl, case: &Case) -> String {

@@ -41,6 +41,7 @@ fn every_sample_is_of_the_kernel_and_the_result_has_its_cost() {
         .warm_up_time(Duration::from_millis(1))
         .measurement_time(Duration::from_millis(SAMPLES as u64));
     let results = run(&mut criterion, &engine, Some("read_only/")).unwrap();
+    assert!(results.failures.is_empty(), "{results:?}");
     let [measured] = &results.kernels[..] else { panic!("{results:?}") };
     // The largest case that is not of a real model's size: 12,345 quads of 16 bytes, folded by 7 blocks.
     assert_eq!(
@@ -78,6 +79,7 @@ fn results() -> Results {
             measured("norm_a", "norm", 1 << 28, 1e-3),
             measured("copy", "fill", 0, 1e-3),
         ],
+        failures: Vec::new(),
     }
 }
 

@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let results =
         kernels::run(&mut criterion, &engine, args.filter.as_deref()).map_err(|error| anyhow!("{error}"))?;
     ensure!(
-        !results.kernels.is_empty(),
+        !results.kernels.is_empty() || !results.failures.is_empty(),
         "no kernel's `kernel/case` contains `{}`",
         args.filter.as_deref().unwrap_or_default()
     );
@@ -68,5 +68,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         picture.display(),
         data.display()
     );
-    Ok(ExitCode::SUCCESS)
+    for failure in &results.failures {
+        println!("FAIL {failure}");
+    }
+    Ok(if results.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
