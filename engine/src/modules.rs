@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,6 +26,14 @@ pub struct KernelLoads {
     pub params: u64,
     /// Time in the device's compiler and in the comparison, of all threads together.
     pub time: Duration,
+}
+
+impl AddAssign for KernelLoads {
+    fn add_assign(&mut self, other: Self) {
+        self.kernels += other.kernels;
+        self.params += other.params;
+        self.time += other.time;
+    }
 }
 
 /// One declared kernel.

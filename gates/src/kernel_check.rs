@@ -1,6 +1,7 @@
 //! `kernel-check`: every declared kernel against its float64 reference, over its sweep of shapes.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use bitwalk::device::{Device, DeviceKind, Module};
@@ -13,6 +14,9 @@ use crate::context::{GateContext, simulated, targets};
 use crate::gate::{Gate, Tooth};
 use crate::outcome::Report;
 use crate::ptx_fault::PtxFault;
+
+/// Kernels that are checked at a time on a GPU. Each has two references computed at once, and some of them take gigabytes.
+const AT_A_TIME: usize = 8;
 
 /// The gate.
 #[derive(Debug)]
@@ -112,10 +116,21 @@ fn check(
     let (mut cases, mut elements, mut skipped) = (0, 0, 0);
     let mut nearest = (0.0, "");
     let bar = cx.bar(decls.len(), &format!("{device}, {}", arch.name()));
-    for decl in decls {
+    let one = |index: usize| {
+        let decl = decls[index];
         bar.set_message(decl.name);
         let module = modules.get(decl.module).with_context(|| format!("no module {}", decl.module))?;
-        match check_kernel(decl, device, &module.function(decl.entry)?, representative) {
+        let outcome = check_kernel(decl, device, &module.function(decl.entry)?, representative);
+        bar.inc(1);
+        anyhow::Ok(outcome)
+    };
+    // A GPU is idle while references are computed, so several kernels are checked at a time there; the simulated device has
+    // all cores busy itself.
+    let threads = if device.info().kind == DeviceKind::Cuda { AT_A_TIME } else { 1 };
+    let outcomes = in_threads(threads, decls.len(), one);
+    bar.finish_and_clear();
+    for (decl, outcome) in decls.iter().zip(outcomes) {
+        match outcome? {
             Ok(found) => {
                 if !cx.args.is_empty() {
                     report.note(format!(
@@ -137,9 +152,7 @@ fn check(
             // With its causes: the device's own words are among them.
             Err(failure) => report.fail(format!("{}: {:#}", arch.name(), anyhow::Error::from(failure))),
         }
-        bar.inc(1);
     }
-    bar.finish_and_clear();
     report.compared("kernels", decls.len() as u64);
     report.compared("elements", elements);
     report.note(format!(
@@ -154,6 +167,31 @@ fn check(
             .note(format!("{skipped} cases of real models' sizes are left to CUDA devices without --quick"));
     }
     Ok(())
+}
+
+/// `work` of each number below `count`, in their order, on several threads.
+fn in_threads<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let mut done: Vec<(usize, T)> = std::thread::scope(|scope| {
+        let thread = || {
+            let mut own = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= count {
+                    return own;
+                }
+                own.push((index, work(index)));
+            }
+        };
+        let running: Vec<_> = (0..threads.min(count)).map(|_| scope.spawn(thread)).collect();
+        let all = running.into_iter().flat_map(|running| match running.join() {
+            Ok(own) => own,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        all.collect()
+    });
+    done.sort_by_key(|&(index, _)| index);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 fn one_row_too_many(report: &mut Report, checks: Checks) -> Result<()> {
@@ -172,4 +210,18 @@ fn bite(device: &Device, report: &mut Report, kernel: &str, fault: PtxFault) -> 
         Err(failure) => report.fail(format!("{:#}", anyhow::Error::from(failure))),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_threads_did_comes_in_order() {
+        for threads in [1, 3, 50] {
+            let squares = in_threads(threads, 20, |i| i * i);
+            assert_eq!(squares, (0..20).map(|i| i * i).collect::<Vec<_>>());
+        }
+        assert!(in_threads(2, 0, |i| i).is_empty());
+    }
 }

@@ -71,9 +71,9 @@ impl HostTensor {
 #[derive(Debug)]
 pub enum HostArg {
     /// A `Vec<T>`.
-    Input(Box<dyn Any>),
+    Input(Box<dyn Any + Send>),
     /// A `Vec<T::Reference>`.
-    Output(Box<dyn Any>),
+    Output(Box<dyn Any + Send>),
     /// A weight matrix.
     Tensor(HostTensor),
     /// A counter's value.

@@ -10,6 +10,15 @@ pub fn about(object: &serde_json::Value) {
     assert_eq!(object["program"], "exact/rows kv=f16");
     assert_eq!(object["ptx"], "compute_90");
     assert!(object["load_s"].as_f64().unwrap() > 0.0);
+    let load = &object["load"];
+    // Every tensor of the fixture, and the kernels that a walk needs.
+    let file = bitwalk::format::gguf::GgufFile::open(FIXTURE).unwrap();
+    let tensors: u64 = bitwalk::format::TensorSource::tensors(&file).iter().map(|info| info.bytes()).sum();
+    assert_eq!(load["stored_bytes"], tensors);
+    for key in ["open_file_s", "open_devices_s", "weights_s", "kernels", "kernels_s"] {
+        assert!(load[key].as_f64().is_some_and(|value| value >= 0.0), "{key}: {load}");
+    }
+    assert!(load["kernels"].as_u64().unwrap() > 5, "{load}");
 }
 
 #[test]

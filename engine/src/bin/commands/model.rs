@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use bitwalk::decode::{DecodeError, GraphDecodeState, Sampling, SamplingOptions, Session};
 use bitwalk::device::links::CheckedLink;
 use bitwalk::device::{Device, DeviceList, DeviceSpec};
-use bitwalk::engine::Engine;
+use bitwalk::engine::{Engine, KernelLoads};
 use bitwalk::generate::TextModel;
-use bitwalk::models::{Checkpoint, HybridModel};
+use bitwalk::models::{Checkpoint, HybridModel, LoadTimings};
 use bitwalk::options::{Activations, ExpertArm, KvType, RunOptions};
 use bitwalk::pipeline::{Pipeline, open_linked};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -67,6 +67,10 @@ pub struct Loaded {
     pub options: RunOptions,
     /// Time from opening the devices to the last tensor.
     pub load: Duration,
+    /// Opening the file, where that was done here.
+    opening_file: Duration,
+    /// Opening the devices.
+    opening_devices: Duration,
 }
 
 impl ModelArgs {
@@ -128,7 +132,10 @@ impl ModelArgs {
 
     /// Opens the file, then the devices, and loads the model: a slip in the file's name should not wait for a device.
     pub fn load(&self) -> Result<Loaded> {
-        self.load_file(self.open()?)
+        let start = Instant::now();
+        let file = self.open()?;
+        let opening_file = start.elapsed();
+        Ok(Loaded { opening_file, ..self.load_file(file)? })
     }
 
     /// Opens the devices and loads the model, with a bar where stderr is a terminal.
@@ -136,6 +143,7 @@ impl ModelArgs {
         let options = self.options()?;
         let start = Instant::now();
         let (devices, links) = self.devices(&options)?;
+        let opening_devices = start.elapsed();
         let stages = self.stages.unwrap_or(devices.len() as u32);
         let path = file.source().path().display();
         let opened: Vec<&str> = devices.iter().map(Device::opened_because).collect();
@@ -154,21 +162,24 @@ impl ModelArgs {
             tell(format_args!("bitwalk: {} links checked, {how}", links.len()));
         }
         let bar = bar(0, "loading");
-        let pipeline =
+        // Nothing is written meanwhile, so Ctrl-C need not wait for the last tensor.
+        let pipeline = interrupt::waiting(|| {
             Pipeline::load(&devices, stages, &options.engine, file.source(), &mut |stage, done, total| {
                 if stages > 1 {
                     bar.set_message(format!("loading, stage {stage}"));
                 }
                 bar.set_length(total);
                 bar.set_position(done);
-            });
+            })
+        });
         bar.finish_and_clear();
         let pipeline = pipeline?;
         interrupt::check()?;
         let Some((engine, model)) = pipeline.stages.last().cloned() else {
             unreachable!("a model has at least one stage")
         };
-        Ok(Loaded { engine, model, pipeline, file, options, load: start.elapsed() })
+        let (load, opening_file) = (start.elapsed(), Duration::ZERO);
+        Ok(Loaded { engine, model, pipeline, file, options, load, opening_file, opening_devices })
     }
 
     /// Opens what `--devices` or `--device` names; the links among several are checked.
@@ -211,11 +222,53 @@ impl Loaded {
             "program": self.engine.options().program(),
             "ptx": self.engine.arch().name(),
             "load_s": self.load.as_secs_f64(),
+            "load": self.load_steps(),
         });
         match about {
             serde_json::Value::Object(about) => about,
             _ => unreachable!("an object was written"),
         }
+    }
+
+    /// What was loaded on all stages together: weights, and the kernels that were asked for so far.
+    fn loads(&self) -> (LoadTimings, KernelLoads) {
+        let (mut weights, mut kernels) = (LoadTimings::default(), KernelLoads::default());
+        for (engine, model) in &self.pipeline.stages {
+            weights += *model.loading();
+            kernels += engine.kernel_loads();
+        }
+        (weights, kernels)
+    }
+
+    /// What loading consisted of, for JSON.
+    fn load_steps(&self) -> serde_json::Value {
+        let (weights, kernels) = self.loads();
+        serde_json::json!({
+            "open_file_s": self.opening_file.as_secs_f64(),
+            "open_devices_s": self.opening_devices.as_secs_f64(),
+            "weights_s": weights.total.as_secs_f64(),
+            "stored_bytes": weights.stored_bytes,
+            "bytes_s": weights.rate(),
+            "threads": weights.threads,
+            "making_thread_s": weights.making.as_secs_f64(),
+            "waiting_thread_s": weights.waiting.as_secs_f64(),
+            "allocating_s": weights.allocating.as_secs_f64(),
+            "pinned_bytes": weights.pinned_bytes,
+            "kernels": kernels.kernels,
+            "kernels_s": kernels.time.as_secs_f64(),
+        })
+    }
+
+    /// The same as a line.
+    pub fn load_line(&self) -> String {
+        let (weights, kernels) = self.loads();
+        format!(
+            "file opened in {:.3} s, device in {:.3} s; {weights}; {} kernels in {:.3} s",
+            self.opening_file.as_secs_f64(),
+            self.opening_devices.as_secs_f64(),
+            kernels.kernels,
+            kernels.time.as_secs_f64()
+        )
     }
 
     /// A session for `tokens` tokens, or for as many as the model's context has.

@@ -9,6 +9,7 @@ mod pipeline;
 mod tests;
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -187,6 +188,20 @@ impl LoadTimings {
     /// Bytes of the source a second.
     pub fn rate(&self) -> f64 {
         self.stored_bytes as f64 / self.total.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Stages that were loaded one after the other.
+impl AddAssign for LoadTimings {
+    fn add_assign(&mut self, other: Self) {
+        self.stored_bytes += other.stored_bytes;
+        self.device_bytes += other.device_bytes;
+        self.total += other.total;
+        self.allocating += other.allocating;
+        self.making += other.making;
+        self.waiting += other.waiting;
+        self.threads = self.threads.max(other.threads);
+        self.pinned_bytes = self.pinned_bytes.max(other.pinned_bytes);
     }
 }
 

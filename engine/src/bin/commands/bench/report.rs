@@ -87,6 +87,7 @@ pub fn print(args: &Args, repetitions: usize, benches: &mut [Bench], ceiling: Op
             bench.device_bytes as f64 / 1e6,
             bench.loaded.load.as_secs_f64()
         )?;
+        writeln!(out, "{}: {}", bench.loaded.engine.options().activations, bench.loaded.load_line())?;
     }
     if let Some(ceiling) = ceiling {
         writeln!(out, "read-only rate of this device, measured now: {:.3} TB/s", ceiling / 1e12)?;
