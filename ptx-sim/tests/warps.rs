@@ -323,3 +323,49 @@ fn integer_matrix_products() {
         }
     }
 }
+
+#[test]
+fn integer_matrix_products_of_any_bytes() {
+    // Bytes that are no pattern, in all of B or only in the words of lanes 4 n + n / 2, of whose columns n those lanes are the only
+    // ones to have any; against plain arithmetic over the layout in the PTX ISA.
+    let hash = |i: u32| {
+        let h = (i + 1).wrapping_mul(0x9e37_79b9);
+        (h ^ h >> 15).wrapping_mul(0x85eb_ca6b)
+    };
+    for own in [false, true] {
+        let word = |register: u32, lane: u32| match register {
+            4 | 5 if own && lane % 4 != lane / 8 => 0,
+            _ => hash(32 * register + lane),
+        };
+        for which in 0..4u32 {
+            let registers: String = (0..10u32)
+                .map(|register| {
+                    let name =
+                        if register < 6 { format!("%w{register}") } else { format!("%z{}", register - 6) };
+                    let lanes: String = (0..32)
+                        .map(|lane| {
+                            let value = word(register, lane);
+                            format!("setp.eq.u32 %p, %l, {lane}; @%p mov.u32 {name}, {value};\n")
+                        })
+                        .collect();
+                    format!("mov.u32 {name}, 0;\n{lanes}")
+                })
+                .collect();
+            let text = format!(
+                ".reg .b32 %w<6>, %z<4>; {registers}
+                 mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {{%z0, %z1, %z2, %z3}}, {{%w0, %w1, %w2, %w3}}, {{%w4, %w5}}, {{%z0, %z1, %z2, %z3}};
+                 mov.u32 %d, %z{which};"
+            );
+            for (lane, got) in (0u32..).zip(lanes(&text, &numbers())) {
+                let (row, column) = (lane / 4 + 8 * (which / 2), 2 * (lane % 4) + which % 2);
+                let byte = |word: u32, k: u32| i32::from((word >> (8 * (k % 4))) as u8 as i8);
+                let sum = (0..32u32).fold(word(6 + which, lane) as i32, |sum, k| {
+                    let a = byte(word(row / 8 + k / 16 * 2, row % 8 * 4 + k % 16 / 4), k);
+                    let b = byte(word(4 + k / 16, column * 4 + k % 16 / 4), k);
+                    sum.wrapping_add(a * b)
+                });
+                assert_eq!(got as i32, sum, "own {own}, register {which}, lane {lane}");
+            }
+        }
+    }
+}

@@ -99,6 +99,13 @@ pub(crate) trait Isa {
     unsafe fn to_half(lanes: &[f32; 16]) -> [u32; 16];
     /// Byte `i` of each result is byte `selector >> 4 i & 7` of the eight bytes `b:a`.
     unsafe fn pick_bytes(a: &[u32; 16], b: &[u32; 16], selector: u32) -> [u32; 16];
+    /// `mma` of 16 × 8 × 32 signed bytes: registers of A, B and C to those of D, sums wrapping. `None` where there is no faster way than
+    /// the plain one.
+    unsafe fn multiply_bytes(
+        a: [*const u32; 4],
+        b: [*const u32; 2],
+        c: [*const u32; 4],
+    ) -> Option<[[u32; 32]; 4]>;
     /// Reads four words at `place(lane)` for each lane into four registers.
     unsafe fn gather4(place: impl Fn(usize) -> *const u8, to: [*mut u32; 4]);
     /// Writes four words at `place(lane)` for each lane from four registers.
@@ -152,6 +159,15 @@ impl Isa for Base {
     }
 
     #[inline(always)]
+    unsafe fn multiply_bytes(
+        _: [*const u32; 4],
+        _: [*const u32; 2],
+        _: [*const u32; 4],
+    ) -> Option<[[u32; 32]; 4]> {
+        None
+    }
+
+    #[inline(always)]
     unsafe fn gather4(place: impl Fn(usize) -> *const u8, to: [*mut u32; 4]) {
         for lane in 0..32 {
             // SAFETY: the caller's places hold 16 bytes, its registers 32 lanes.
@@ -198,6 +214,101 @@ mod x86 {
                 _mm256_shuffle_ps::<0x44>(b, d),
                 _mm256_shuffle_ps::<0xee>(b, d),
             ]
+        }
+    }
+
+    /// Words `8 i` to `8 i + 7` of a register: of two rows g of A or columns of B, four places t along K of each.
+    ///
+    /// # Safety
+    /// A register of 32 lanes, `i` below 4, and the CPU must have AVX2.
+    #[target_feature(enable = "avx2")]
+    unsafe fn words(register: *const u32, i: usize) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_loadu_si256(register.cast::<__m256i>().add(i)) }
+    }
+
+    /// The even and the odd bytes of each word's halves, as signed halves.
+    #[target_feature(enable = "avx2")]
+    fn split(bytes: __m256i) -> [__m256i; 2] {
+        [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes)), _mm256_srai_epi16::<8>(bytes)]
+    }
+
+    /// `sum` and, of each word, the inner products of its four bytes in `a[0]` and `b[0]` and of those in `a[1]` and `b[1]`.
+    #[target_feature(enable = "avx2")]
+    fn inner(sum: __m256i, a: [[__m256i; 2]; 2], b: [[__m256i; 2]; 2]) -> __m256i {
+        let near = _mm256_add_epi32(_mm256_madd_epi16(a[0][0], b[0][0]), _mm256_madd_epi16(a[0][1], b[0][1]));
+        let far = _mm256_add_epi32(_mm256_madd_epi16(a[1][0], b[1][0]), _mm256_madd_epi16(a[1][1], b[1][1]));
+        _mm256_add_epi32(sum, _mm256_add_epi32(near, far))
+    }
+
+    /// One column's words, of the two in each vector, beside both rows of a vector of A.
+    #[target_feature(enable = "avx2")]
+    fn column(b: [__m256i; 2], odd: bool) -> [[__m256i; 2]; 2] {
+        if odd {
+            [
+                split(_mm256_permute2x128_si256::<0x11>(b[0], b[0])),
+                split(_mm256_permute2x128_si256::<0x11>(b[1], b[1])),
+            ]
+        } else {
+            [
+                split(_mm256_permute2x128_si256::<0x00>(b[0], b[0])),
+                split(_mm256_permute2x128_si256::<0x00>(b[1], b[1])),
+            ]
+        }
+    }
+
+    /// `mma` of 16 × 8 × 32 signed bytes. A function with the feature, of loops: closures that are passed on would be without it.
+    ///
+    /// # Safety
+    /// Registers of 32 lanes, and the CPU must have AVX2.
+    #[target_feature(enable = "avx2")]
+    unsafe fn multiply_bytes(a: [*const u32; 4], b: [*const u32; 2], c: [*const u32; 4]) -> [[u32; 32]; 4] {
+        // SAFETY: the caller's promise; the types are 512 bytes of plain data.
+        unsafe {
+            let zero = _mm256_setzero_si256();
+            let (mut near, mut far, mut others) = (zero, zero, zero);
+            let places = _mm256_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3);
+            let mut b_words = [[zero; 2]; 4];
+            for i in 0..4 {
+                b_words[i] = [words(b[0], i), words(b[1], i)];
+                let here = _mm256_cmpeq_epi32(places, _mm256_set1_epi32(i as i32));
+                let both = _mm256_or_si256(b_words[i][0], b_words[i][1]);
+                others = _mm256_or_si256(others, _mm256_andnot_si256(here, both));
+                near = _mm256_or_si256(near, b_words[i][0]);
+                far = _mm256_or_si256(far, b_words[i][1]);
+            }
+            let mut sums = [[zero; 4]; 4];
+            if _mm256_testz_si256(others, others) != 0 {
+                // Columns 2 t and 2 t + 1 have words in the lanes t only: a lane's sums are of its own words of A.
+                let (even, odd) = (column([near, far], false), column([near, far], true));
+                for half in 0..2 {
+                    for i in 0..4 {
+                        let a = [split(words(a[half], i)), split(words(a[half + 2], i))];
+                        sums[2 * half][i] = inner(words(c[2 * half], i), a, even);
+                        sums[2 * half + 1][i] = inner(words(c[2 * half + 1], i), a, odd);
+                    }
+                }
+            } else {
+                // Each column beside all rows, then sums along t, which leave four columns in the places of the sums.
+                for odd in 0..2 {
+                    let b = [
+                        column(b_words[0], odd == 1),
+                        column(b_words[1], odd == 1),
+                        column(b_words[2], odd == 1),
+                        column(b_words[3], odd == 1),
+                    ];
+                    for half in 0..2 {
+                        for i in 0..4 {
+                            let a = [split(words(a[half], i)), split(words(a[half + 2], i))];
+                            let low = _mm256_hadd_epi32(inner(zero, a, b[0]), inner(zero, a, b[1]));
+                            let high = _mm256_hadd_epi32(inner(zero, a, b[2]), inner(zero, a, b[3]));
+                            let sum = _mm256_hadd_epi32(low, high);
+                            sums[2 * half + odd][i] = _mm256_add_epi32(words(c[2 * half + odd], i), sum);
+                        }
+                    }
+                }
+            }
+            transmute::<[[__m256i; 4]; 4], [[u32; 32]; 4]>(sums)
         }
     }
 
@@ -299,6 +410,16 @@ mod x86 {
                     _mm256_or_si256(_mm256_shuffle_epi8(a[i], from_a), _mm256_shuffle_epi8(b[i], from_b))
                 }))
             }
+        }
+
+        #[inline(always)]
+        unsafe fn multiply_bytes(
+            a: [*const u32; 4],
+            b: [*const u32; 2],
+            c: [*const u32; 4],
+        ) -> Option<[[u32; 32]; 4]> {
+            // SAFETY: the caller has AVX2 and gives registers of 32 lanes.
+            Some(unsafe { multiply_bytes(a, b, c) })
         }
 
         #[inline(always)]

@@ -50,6 +50,17 @@ impl<const M: usize, const K: usize> Handle for MmaBytes<M, K> {
             let (to, rest) = registers.split_at(sums);
             let (a_registers, rest) = rest.split_at(in_a);
             let (b_registers, c_registers) = rest.split_at(in_b);
+            if M == 16 && K == 32 && (op.a, op.b, op.c) == (1, 1, 0) {
+                let place = |register: u32| warp.frame.add(register as usize).cast::<u32>().cast_const();
+                let [a, c] = [a_registers, c_registers].map(|r| [r[0], r[1], r[2], r[3]].map(place));
+                let b = [b_registers[0], b_registers[1]].map(place);
+                if let Some(outs) = I::multiply_bytes(a, b, c) {
+                    for (out, &register) in outs.iter().zip(to) {
+                        put_all(warp, register, out);
+                    }
+                    return op.next();
+                }
+            }
             let byte = |word: u32, i: usize, signed: u32| -> i16 {
                 let byte = (word >> (8 * i)) as u8;
                 if signed != 0 { i16::from(byte as i8) } else { i16::from(byte) }
