@@ -261,6 +261,7 @@ mod x86 {
     ///
     /// # Safety
     /// Registers of 32 lanes, and the CPU must have AVX2.
+    #[allow(clippy::needless_range_loop, reason = "an index that goes to several registers at once")]
     #[target_feature(enable = "avx2")]
     unsafe fn multiply_bytes(a: [*const u32; 4], b: [*const u32; 2], c: [*const u32; 4]) -> [[u32; 32]; 4] {
         // SAFETY: the caller's promise; the types are 512 bytes of plain data.
