@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use bitwalk::decode::GraphOptions;
 use bitwalk::device::{Device, DeviceSpec};
 use bitwalk::options::{RunOptions, VARIABLES};
 use serde_json::json;
@@ -105,9 +106,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     // Opened once here, so that a device that does not work is one message and not one a gate.
     let device = Device::open(cx.device)?;
     if cx.live() {
-        println!("device {}", device.opened_because());
+        announce(&device);
     }
     if args.teeth { teeth(&cx, &device, &selected) } else { gates(&cx, &device, &selected) }
+}
+
+/// Prints where gates run, and the options that hold where a gate's lines name no others.
+pub fn announce(device: &Device) {
+    println!("device {}", device.opened_because());
+    println!("options {}, where a gate does not say otherwise", GraphOptions::default());
 }
 
 fn select(names: &[String]) -> Result<Vec<&'static Entry>> {
@@ -256,7 +263,7 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.is::<Usage>() { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
 }
 
-/// What the environment asks for. Gates take the device from it and set the other options themselves; those that are set are
+/// What the environment asks for. Gates and benchmarks take the device from it and set the other options themselves; those that are set are
 /// named on standard error.
 ///
 /// # Errors
@@ -270,7 +277,10 @@ pub fn environment() -> Result<RunOptions> {
         .filter(|&name| name != "BITWALK_DEVICE" && set(name))
         .collect();
     if !others.is_empty() {
-        eprintln!("{}: no part in gates, which set their options themselves", others.join(", "));
+        eprintln!(
+            "{}: no part in gates and benchmarks, which set their options themselves",
+            others.join(", ")
+        );
     }
     Ok(options)
 }

@@ -11,6 +11,7 @@ use bitwalk::device::{Device, DeviceSpec};
 use bitwalk::engine::Engine;
 use bitwalk::options::EngineOptions;
 use bitwalk_benches::{kernels, roofline};
+use bitwalk_gates::cli::environment;
 use criterion::Criterion;
 
 /// Options of `bench`.
@@ -18,9 +19,9 @@ use criterion::Criterion;
 pub struct Args {
     /// Only kernels and cases with this in their `kernel/case`
     filter: Option<String>,
-    /// The device: auto, cuda, cuda:N, sim or sim:N
-    #[arg(long, env = "BITWALK_DEVICE", default_value = "auto")]
-    device: DeviceSpec,
+    /// The device: auto, cuda, cuda:N, sim or sim:N [env: BITWALK_DEVICE] [default: auto]
+    #[arg(long)]
+    device: Option<DeviceSpec>,
     /// Folder for roofline.svg, kernels.json and criterion's own files
     #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
     out: PathBuf,
@@ -36,7 +37,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         "--seconds is {}: it must be above 0 and at most 3600",
         args.seconds
     );
-    let device = Device::open(args.device)?;
+    let device = Device::open(args.device.unwrap_or(environment()?.device))?;
     println!("device {}", device.opened_because());
     fs::create_dir_all(&args.out).with_context(|| format!("creating {}", args.out.display()))?;
     let engine = Engine::new(device, EngineOptions::default())?;

@@ -63,6 +63,7 @@ fn a_wrong_value_names_variable_value_and_choices() {
             fails(on_fixture(verb, words).env(variable, value), 2, said);
         }
     }
+    fails(bitwalk(&["inspect", super::FIXTURE]).env("BITWALK_KV", "f12"), 2, "BITWALK_KV is `f12`");
     // Also where the command line has the option: a variable that cannot be read is never passed over.
     fails(on_fixture("plan", &["--act", "exact"]).env("BITWALK_ACT", "x"), 2, "BITWALK_ACT is `x`");
     fails(

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bitwalk_gates::cli::{Usage, exit_code, take_device};
+use bitwalk_gates::cli::{Usage, announce, exit_code, take_device};
 use bitwalk_gates::glm5_graph::{Arguments, run_arguments};
 use bitwalk_gates::{GateContext, Outcome, Report};
 
@@ -21,7 +21,7 @@ fn run() -> Result<ExitCode> {
     let device = take_device(&mut words)?;
     let arguments = Arguments::parse_words(&words)?;
     let cx = GateContext::new(device);
-    println!("device {}", cx.open()?.opened_because());
+    announce(&cx.open()?);
     let mut report = Report::new(true);
     if let Err(error) = run_arguments(&cx, &arguments, &mut report) {
         if error.is::<Usage>() {

@@ -8,6 +8,7 @@ use bitwalk::config::{Family, Footprint, Part, PartSize, check_tensors};
 use bitwalk::format::TensorSource;
 use bitwalk::format::safetensors::SafetensorsSource;
 use bitwalk::format::synthetic::SyntheticSource;
+use bitwalk::options::KvType;
 use serde_json::{Value, json};
 
 use super::words::{bytes, grouped};
@@ -52,7 +53,8 @@ impl About {
 struct Summary<'a> {
     source: &'a dyn TensorSource,
     about: &'a About,
-    args: &'a Args,
+    /// Element type of the caches.
+    kv: KvType,
     family: Family,
     footprint: Footprint,
     skipped: String,
@@ -65,6 +67,7 @@ pub fn print(
     source: &dyn TensorSource,
     about: &About,
     args: &Args,
+    kv: KvType,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let family = source.family()?;
@@ -77,13 +80,13 @@ pub fn print(
     };
     let footprint = Footprint::new(source, &family)?;
     let capacity = args.context.unwrap_or(8192).clamp(1, context.into());
-    let summary = Summary { source, about, args, family, footprint, skipped, capacity };
+    let summary = Summary { source, about, kv, family, footprint, skipped, capacity };
     if args.json { summary.json(out) } else { Ok(summary.tables(out)?) }
 }
 
 impl Summary<'_> {
     fn tables(&self, out: &mut impl Write) -> io::Result<()> {
-        let (f, kv, capacity) = (&self.footprint, self.args.kv, self.capacity);
+        let (f, kv, capacity) = (&self.footprint, self.kv, self.capacity);
         writeln!(out, "{}", name_of(self.source))?;
         writeln!(out, "{}, {} tensors", self.about.what, self.source.tensors().len())?;
         if !self.skipped.is_empty() {
@@ -160,7 +163,7 @@ impl Summary<'_> {
         let layers = f.layers.iter().zip(&f.states);
         layers
             .take_while(|(weights, state)| {
-                let left = room.checked_sub(**weights + state.bytes(self.args.kv, self.capacity));
+                let left = room.checked_sub(**weights + state.bytes(self.kv, self.capacity));
                 room = left.unwrap_or(room);
                 left.is_some()
             })
@@ -168,7 +171,7 @@ impl Summary<'_> {
     }
 
     fn fits(&self, memory: u64) -> String {
-        let stages = self.footprint.stages(Self::room(memory), self.args.kv, self.capacity);
+        let stages = self.footprint.stages(Self::room(memory), self.kv, self.capacity);
         let layers = self.footprint.layers.len();
         match stages {
             Some(stages) if stages.len() == 1 => "all of it on one".into(),
@@ -188,7 +191,7 @@ impl Summary<'_> {
     }
 
     fn json(&self, out: &mut impl Write) -> anyhow::Result<()> {
-        let (f, kv) = (&self.footprint, self.args.kv);
+        let (f, kv) = (&self.footprint, self.kv);
         let size = |size: PartSize| {
             json!({ "parameters": size.parameters, "active_parameters": size.active, "device_bytes": size.bytes,
                 "read_a_token": size.read })

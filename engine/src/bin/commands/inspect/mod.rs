@@ -11,7 +11,7 @@ use bitwalk::format::TensorSource;
 use bitwalk::format::gguf::GgufFile;
 use bitwalk::format::safetensors::SafetensorsSource;
 use bitwalk::format::synthetic::{Recipe, SyntheticSource};
-use bitwalk::options::KvType;
+use bitwalk::options::{KvType, RunOptions};
 
 use super::model::default_model;
 use super::usage;
@@ -21,7 +21,7 @@ use super::usage;
 pub struct Args {
     /// A GGUF file (of a split one, any part), a folder or file of safetensors, or the name of a synthetic model such as
     /// glm-5.3-flash,layers=24; without it, the file that `cargo xtask model smollm2` fetched
-    #[arg(env = "BITWALK_MODEL")]
+    /// [env: BITWALK_MODEL]
     file: Option<PathBuf>,
     /// Print one JSON object instead of tables
     #[arg(long)]
@@ -29,24 +29,26 @@ pub struct Args {
     /// Positions that the caches of a checkpoint are sized for [default: 8192, or the model's context]
     #[arg(long, value_name = "N")]
     context: Option<u64>,
-    /// Element type of its cached keys, values and latents: f32, f16 or fp8
-    #[arg(long, value_name = "TYPE", default_value_t)]
-    kv: KvType,
+    /// Element type of its cached keys, values and latents: f32, f16 or fp8 [env: BITWALK_KV] [default: f16]
+    #[arg(long, value_name = "TYPE")]
+    kv: Option<KvType>,
 }
 
 /// Prints the tables or the JSON object.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let path = match &args.file {
-        Some(path) => path.clone(),
+    let options = RunOptions::from_env().map_err(|error| usage(error.to_string()))?;
+    let path = match args.file.clone().or(options.model) {
+        Some(path) => path,
         None => default_model()?,
     };
+    let kv = args.kv.unwrap_or(options.engine.kv);
     let mut out = BufWriter::new(io::stdout().lock());
     if let Some(recipe) = recipe(&path) {
         let source = SyntheticSource::new(recipe?).map_err(|error| usage(error.to_string()))?;
-        checkpoint::print(&source, &checkpoint::About::synthetic(&source), args, &mut out)?;
+        checkpoint::print(&source, &checkpoint::About::synthetic(&source), args, kv, &mut out)?;
     } else if is_safetensors(&path) {
         let source = SafetensorsSource::open(&path)?;
-        checkpoint::print(&source, &checkpoint::About::safetensors(&source), args, &mut out)?;
+        checkpoint::print(&source, &checkpoint::About::safetensors(&source), args, kv, &mut out)?;
     } else {
         gguf::print(&GgufFile::open(&path)?, args.json, &mut out)?;
     }
