@@ -203,7 +203,7 @@ fn case((rows, cols): (u32, u32), tokens: u32, apart: u32, (blocks, threads): (u
 
 /// Whether the case at `index` has a norm: two in three.
 fn normed(case: Case, index: usize) -> Case {
-    if index % 3 == 0 { case.absent("norm") } else { case }
+    if index.is_multiple_of(3) { case.absent("norm") } else { case }
 }
 
 /// One case a shape; the residual is there in every other, the norm in two of three, and tokens of every fourth are apart.

@@ -100,7 +100,7 @@ fn case(
         .u32("cache_format", 0)
         .u32("cols", cols)
         .u32("tokens", tokens)
-        .u32("x_stride", cols + if index % 2 == 0 { 0 } else { 8 })
+        .u32("x_stride", cols + if index.is_multiple_of(2) { 0 } else { 8 })
         .u32("blocks", blocks)
         .u32("threads", threads)
         .f32("eps", 1e-5)
