@@ -58,8 +58,8 @@ pub fn run(args: &Args) -> Result<()> {
     let loaded = args.synthetic.applied_to(&args.model)?.load()?;
     let gpu = loaded.engine.device().info().kind == DeviceKind::Cuda;
     // Warming up goes on to the end of a bucket of 64 keys, at worst.
-    let room =
-        args.context.map_or(args.prompt_tokens, |context| context as usize) + UNTRACED + 2 * WARM_UP + 8;
+    let start = args.prompt_tokens.max(args.context.unwrap_or(0) as usize);
+    let room = start + UNTRACED + 2 * WARM_UP + 8;
     let mut session = loaded.session(room)?;
     ensure!(
         session.cache().capacity() as usize >= room,
