@@ -7,10 +7,12 @@ use bitwalk::device::DeviceKind;
 use bitwalk::options::EngineOptions;
 
 use crate::context::GateContext;
+use crate::delayed;
 use crate::gate::{Gate, Tooth};
 use crate::glm5;
 use crate::outcome::Report;
 use crate::pipeline::{Pipeline, open_devices, open_up_to};
+use crate::ptx_fault::PtxFault;
 use crate::runs::{Recording, compare, prompt};
 
 /// The gate.
@@ -19,7 +21,7 @@ pub struct Hygiene;
 
 impl Gate for Hygiene {
     const NAME: &'static str = "hygiene";
-    const PROVES: &'static str = "graphs survive long prompts, boundaries, hundreds of requests and lost peer access, with bounded captures and memory";
+    const PROVES: &'static str = "graphs survive long prompts, boundaries, hundreds of requests, late producers and lost peer access, with bounded captures and memory";
     const TEETH: &'static [Tooth] = &[
         Tooth {
             fault: "graphs that are made anew for every request",
@@ -34,6 +36,22 @@ impl Gate for Hygiene {
             must_say: "1 of",
             bite: |cx, report| boundaries(cx, report, &glm5_model(cx)?, 12, true),
         },
+        Tooth {
+            fault: "a replayed kernel that reads the launch ahead's output before it waits for it",
+            must_say: "next token) may read `value` before it waits",
+            bite: |cx, report| {
+                let fault = ("argmax_advance", PtxFault::ReadsEarly("value"));
+                delayed::producers(cx, report, &llama(cx)?, 2, Some(fault))
+            },
+        },
+        Tooth {
+            fault: "a replayed kernel that stores before it waits",
+            must_say: "stores before griddepcontrol.wait",
+            bite: |cx, report| {
+                let fault = ("argmax_advance", PtxFault::StoresEarly("tokens"));
+                delayed::producers(cx, report, &llama(cx)?, 2, Some(fault))
+            },
+        },
     ];
 
     fn run(cx: &GateContext, report: &mut Report) -> Result<()> {
@@ -45,6 +63,7 @@ impl Gate for Hygiene {
             (false, false) => simulated,
             (false, true) => cuda,
         };
+        delayed::every_entry_waits(report)?;
         for model in &models {
             report.note(model.label());
             long_prompt(cx, report, model)?;
@@ -52,6 +71,7 @@ impl Gate for Hygiene {
             boundaries(cx, report, model, scale(24, 70, 300), false)?;
             requests(cx, report, model, scale(20, 60, 500), false)?;
             alternating(cx, report, model, scale(6, 12, 100))?;
+            delayed::producers(cx, report, model, scale(4, 8, 1000), None)?;
         }
         let lengths = [16, 60, 150, 300, 2049, 4090];
         one_capture(cx, report, &models[1], &lengths[..scale(2, 3, 6)])?;

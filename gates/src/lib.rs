@@ -8,6 +8,7 @@ mod abi;
 mod checkers;
 pub mod cli;
 mod context;
+mod delayed;
 mod determinism;
 mod device;
 mod gate;

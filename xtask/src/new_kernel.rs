@@ -69,10 +69,12 @@ fn with_module(text: &str, name: &str) -> String {
 
 const BODY: &str = r#"// What NAME computes, and how its work is shared out.
 #include "bw_prototypes.cuh"
+#include "dependent.cuh"
 
 // y[i] = factor · x[i]
 extern "C" __global__ void __launch_bounds__(256) NAME(const float* x, float* y, float factor, uint32_t n) {
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  bw::dependent_begin();
   if (i < n) y[i] = factor * x[i];
 }
 "#;
@@ -95,7 +97,7 @@ fn cases() -> Vec<Case> {
 
 /// `y = factor · x`, a thread an element. The tolerance is one rounding, 2⁻²⁴.
 #[kernel(module = "NAME", entry = "NAME", reference = reference, cases = cases, tol = 6e-8)]
-#[launch(grid = (n.div_ceil(256), 1, 1), block = (256, 1, 1))]
+#[launch(grid = (n.div_ceil(256), 1, 1), block = (256, 1, 1), dependent)]
 #[cost(read = x.bytes(), write = y.bytes(), flops = n)]
 pub fn NAME(
     #[len(n)] x: &[f32],

@@ -57,8 +57,8 @@ pub struct LaunchParams<'a> {
     pub cooperative: bool,
     /// The kernel may start before its predecessor in the stream has ended, and waits for it itself
     /// (`griddepcontrol.wait`). Without effect where that cannot be or means nothing: unless what was submitted to the
-    /// stream just before is a launch (in the same capture, if there is one), and for an entry without `griddepcontrol`,
-    /// as all are that were compiled for less than compute capability 9.0.
+    /// stream just before is a launch (in the same capture, if there is one), in a cooperative launch, and for an entry
+    /// without `griddepcontrol`, as all are that were compiled for less than compute capability 9.0.
     pub programmatic: bool,
 }
 
@@ -390,8 +390,10 @@ impl Stream {
     fn submit_launch(&self, function: &Function, params: &LaunchParams<'_>) -> Result<()> {
         self.device().expect_same(function.device(), "function", function.name())?;
         params.check(function.info())?;
-        let early =
-            self.launched(false) && params.programmatic && function.info().dependence.controls.is_some();
+        let early = self.launched(false)
+            && params.programmatic
+            && !params.cooperative
+            && function.info().dependence.controls.is_some();
         let params = LaunchParams { programmatic: early, ..*params };
         self.device().backend().launch(self.handle(), function.handle(), function.info(), &params)?;
         self.launched(true);
