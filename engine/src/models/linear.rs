@@ -113,7 +113,7 @@ pub(super) fn share(b: &PlanBuilder<'_>, weight: &RawTensor, tasks: u32) -> (u32
     let info = b.engine().device().info();
     let blocks = match info.kind {
         DeviceKind::Cuda => info.sm_count.min(tasks),
-        DeviceKind::Sim => (tasks * walk.lanes).div_ceil(256).min(16),
+        DeviceKind::Sim => (tasks * walk.lanes).div_ceil(256).min(8),
     };
     (blocks, walk.threads(tasks, blocks, weight.cols() as u32, info.max_shared))
 }

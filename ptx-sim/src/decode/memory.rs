@@ -533,8 +533,8 @@ impl Builder<'_> {
         self.check_access(target, to, to_offset, *bytes as u32, Access::STORE, u32::MAX);
         let fields = [Place::Raw(to_offset as u32), to, from, read, Place::Raw(from_offset as u32)];
         let run = match target {
-            Target::Shared => select::<CopyAsync<Shared>>(Level::Base),
-            _ => select::<CopyAsync<SharedWide>>(Level::Base),
+            Target::Shared => select::<CopyAsync<Shared>>(self.level),
+            _ => select::<CopyAsync<SharedWide>>(self.level),
         };
         self.push(run, fields, 0).imm = *bytes as i32;
         Ok(())

@@ -283,13 +283,70 @@ pub(crate) fn resolve<S: Space>(
     Err(warp.fail(op, lane, kind, Some(address), name))
 }
 
+/// [`CopyAsync`] for a full warp of which every lane reads `N` bytes or none, all of one allocation: one look at bounds and alignment
+/// for all. Whether it was done; if not, nothing was.
+///
+/// # Safety
+/// As [`Handle::run`] of [`CopyAsync`].
+#[inline(always)]
+unsafe fn copy_whole<S: Space, const N: usize>(
+    warp: &Warp,
+    op: &Op,
+    to: &[S::Addr; 32],
+    from: &[u64; 32],
+    read: &[u32; 32],
+) -> bool {
+    if warp.mask != u32::MAX || !read.iter().all(|&n| n == 0 || n == N as u32) {
+        return false;
+    }
+    // Lanes that read nothing stand where the first that does stands.
+    let first = read.iter().position(|&n| n != 0).unwrap_or(0);
+    let offset = i64::from(op.e as i32) as u64;
+    let source = Global::region(warp, from[first].wrapping_add(offset));
+    let target = S::region(warp, to[0].wide());
+    let (source, reads) = match source {
+        Some(source) if read[first] != 0 => (source, true),
+        None if read[first] != 0 => return false,
+        // Nothing is read.
+        _ => (Region { base: std::ptr::null_mut(), size: 0, start: 0 }, false),
+    };
+    let Some(target) = target else { return false };
+    if target.size < N as u64 || (reads && source.size < N as u64) {
+        return false;
+    }
+    let inside = |at: u64, size: u64| at <= size - N as u64 && at.is_multiple_of(N as u64);
+    let (to_offset, mut sound) = (i64::from(op.d as i32) as u64, true);
+    let (mut targets, mut sources) = ([0u64; 32], [0u64; 32]);
+    for lane in 0..32 {
+        targets[lane] = to[lane].plus(to_offset).wide().wrapping_sub(target.start);
+        sound &= inside(targets[lane], target.size);
+        let at = if read[lane] != 0 { from[lane] } else { from[first] };
+        sources[lane] = at.wrapping_add(offset).wrapping_sub(source.start);
+        sound &= !reads || inside(sources[lane], source.size);
+    }
+    if !sound {
+        return false;
+    }
+    for lane in 0..32 {
+        // SAFETY: both places were found inside of their regions, which do not overlap.
+        unsafe {
+            let target = target.base.wrapping_add(targets[lane] as usize).cast::<[u8; N]>();
+            let data = if read[lane] == 0 {
+                [0; N]
+            } else {
+                source.base.wrapping_add(sources[lane] as usize).cast::<[u8; N]>().read_unaligned()
+            };
+            target.write_unaligned(data);
+        }
+    }
+    true
+}
+
 /// `cp.async`: copies `imm` bytes from the global address in `b` (plus `e`) to the shared one in `a` (plus `d`), of which
 /// the 32-bit lanes of `c` are read and the rest zeroed. Done at once, so a wait that is missing goes unseen.
 pub(crate) struct CopyAsync<S>(PhantomData<S>);
 
 impl<S: Space> Handle for CopyAsync<S> {
-    const HOT: bool = false;
-
     #[inline(always)]
     unsafe fn run<I: Isa>(warp: &mut Warp, op: &Op) -> *const Op {
         // SAFETY: the decoder gave the op registers of these kinds.
@@ -297,6 +354,17 @@ impl<S: Space> Handle for CopyAsync<S> {
             unsafe { (all::<S::Addr>(warp, op.a), all::<u64>(warp, op.b), all::<u32>(warp, op.c)) };
         let bytes = op.imm as u32;
         let mask = warp.mask;
+        // SAFETY: the registers are of these kinds.
+        let done = unsafe {
+            match bytes {
+                16 => copy_whole::<S, 16>(warp, op, &to, &from, &read),
+                4 => copy_whole::<S, 4>(warp, op, &to, &from, &read),
+                _ => false,
+            }
+        };
+        if done {
+            return op.next();
+        }
         for lane in (0..32).filter(|&lane| mask >> lane & 1 != 0) {
             let i = lane as usize;
             let to = to[i].plus(i64::from(op.d as i32) as u64).wide();
