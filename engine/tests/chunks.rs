@@ -278,7 +278,7 @@ fn a_matrix_a_head_is_its_rows() -> Outcome {
             tensor(&w.slice(head * rows_a_head * cols..(head + 1) * rows_a_head * cols)?, rows_a_head, cols)?;
         let alone = b.of(tokens * rows_a_head, 0.0)?;
         let x = x.slice(head * cols..)?;
-        b.run(vec![matvec_f32(&one, &x, None, 0.0, None, &alone, r, c, t, h * c, 2, 256)])?;
+        b.run(vec![matvec_f32(&one, &x, None, 0.0, None, &alone, r, c, t, h * c, 2, 256, 0)])?;
         for (token, wanted) in bits(&[&alone])?[0].chunks(rows_a_head).enumerate() {
             let at = (token * heads + head) * rows_a_head;
             assert!(got[at..][..rows_a_head] == *wanted, "head {head}, token {token}");

@@ -5,17 +5,17 @@
 
 using namespace bw;
 
-extern "C" __global__ void __launch_bounds__(ROW_THREADS) qkv_rope_i16_q8_0(const int8_t* qs, const uint16_t* d, const float* x, const float* norm, float eps, const uint32_t* position, const float* inv_freq, float* q, float* k_cache, float* v_cache, uint32_t cache_format, uint32_t q_heads, uint32_t k_heads, uint32_t v_heads, uint32_t cache_heads, uint32_t head_dim, uint32_t interleaved, uint32_t cols, uint32_t tokens, uint32_t x_stride, uint32_t blocks, uint32_t threads) {
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) qkv_rope_i16_q8_0(const int8_t* qs, const uint16_t* d, const float* x, const float* norm, float eps, const uint32_t* position, const float* inv_freq, float* q, float* k_cache, float* v_cache, uint32_t cache_format, uint32_t q_heads, uint32_t k_heads, uint32_t v_heads, uint32_t cache_heads, uint32_t head_dim, uint32_t interleaved, uint32_t cols, uint32_t tokens, uint32_t x_stride, uint32_t blocks, uint32_t threads, uint32_t room) {
   qkv_rope<Q8_0Int16>({qs, d}, FloatRow<Int16Stage>{x + token_row(x_stride), norm, eps},
       {position, inv_freq, q, k_cache, v_cache, cache_format, q_heads, k_heads, v_heads, cache_heads, head_dim, interleaved}, cols);
 }
 
-extern "C" __global__ void __launch_bounds__(ROW_THREADS) qkv_rope_i16_q4_0(const uint8_t* qs, const uint16_t* d, const float* x, const float* norm, float eps, const uint32_t* position, const float* inv_freq, float* q, float* k_cache, float* v_cache, uint32_t cache_format, uint32_t q_heads, uint32_t k_heads, uint32_t v_heads, uint32_t cache_heads, uint32_t head_dim, uint32_t interleaved, uint32_t cols, uint32_t tokens, uint32_t x_stride, uint32_t blocks, uint32_t threads) {
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) qkv_rope_i16_q4_0(const uint8_t* qs, const uint16_t* d, const float* x, const float* norm, float eps, const uint32_t* position, const float* inv_freq, float* q, float* k_cache, float* v_cache, uint32_t cache_format, uint32_t q_heads, uint32_t k_heads, uint32_t v_heads, uint32_t cache_heads, uint32_t head_dim, uint32_t interleaved, uint32_t cols, uint32_t tokens, uint32_t x_stride, uint32_t blocks, uint32_t threads, uint32_t room) {
   qkv_rope<Q4_0Int16>({qs, d}, FloatRow<Int16Stage>{x + token_row(x_stride), norm, eps},
       {position, inv_freq, q, k_cache, v_cache, cache_format, q_heads, k_heads, v_heads, cache_heads, head_dim, interleaved}, cols);
 }
 
-extern "C" __global__ void __launch_bounds__(ROW_THREADS) qkv_rope_i16_q4_1(const uint8_t* qs, const uint16_t* dm, const float* x, const float* norm, float eps, const uint32_t* position, const float* inv_freq, float* q, float* k_cache, float* v_cache, uint32_t cache_format, uint32_t q_heads, uint32_t k_heads, uint32_t v_heads, uint32_t cache_heads, uint32_t head_dim, uint32_t interleaved, uint32_t cols, uint32_t tokens, uint32_t x_stride, uint32_t blocks, uint32_t threads) {
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) qkv_rope_i16_q4_1(const uint8_t* qs, const uint16_t* dm, const float* x, const float* norm, float eps, const uint32_t* position, const float* inv_freq, float* q, float* k_cache, float* v_cache, uint32_t cache_format, uint32_t q_heads, uint32_t k_heads, uint32_t v_heads, uint32_t cache_heads, uint32_t head_dim, uint32_t interleaved, uint32_t cols, uint32_t tokens, uint32_t x_stride, uint32_t blocks, uint32_t threads, uint32_t room) {
   qkv_rope<Q4_1Int16>({qs, reinterpret_cast<const uint32_t*>(dm)}, FloatRow<Int16Stage>{x + token_row(x_stride), norm, eps},
       {position, inv_freq, q, k_cache, v_cache, cache_format, q_heads, k_heads, v_heads, cache_heads, head_dim, interleaved}, cols);
 }

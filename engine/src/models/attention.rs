@@ -8,6 +8,7 @@ use crate::kernel::{
     BF16, Counter, F16, F32, Launch, LaunchError, Q4_0, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, RawTensor,
     TensorFormat,
 };
+use crate::kernels::matvec::Share;
 use crate::kernels::{attention, matvec as kernels};
 use crate::plan::{Arena, PlanBuilder, PlanError};
 
@@ -149,15 +150,15 @@ fn qkv_rope(
     let interleaved = u32::from(c.rope.pairing == RopePairing::Interleaved);
     let (cols, tokens, norm, eps) = (weight.cols() as u32, cx.tokens, Some(&layer.norm), c.eps);
     let (position, inv_freq, cache_heads, dim) = (cx.position, cx.inv_freq, c.kv_heads, c.head_dim);
-    let (blocks, threads) = share(b, weight, (q_heads + k_heads + v_heads) * dim / 2);
+    let Share { blocks, threads, room } = share(b, weight, (q_heads + k_heads + v_heads) * dim / 2);
     if wants_i16(b, weight) {
         return by_format!(weight, (x, norm, eps, position, inv_freq, q, k, v, format, q_heads, k_heads, v_heads, cache_heads, dim,
-            interleaved, cols, tokens, cols, blocks, threads), Q8_0 => kernels::qkv_rope_i16_q8_0,
+            interleaved, cols, tokens, cols, blocks, threads, room), Q8_0 => kernels::qkv_rope_i16_q8_0,
             Q4_0 => kernels::qkv_rope_i16_q4_0, Q4_1 => kernels::qkv_rope_i16_q4_1, Q5_0 => kernels::qkv_rope_i16_q5_0,
             Q4_K => kernels::qkv_rope_i16_q4_k, Q5_K => kernels::qkv_rope_i16_q5_k, Q6_K => kernels::qkv_rope_i16_q6_k);
     }
     by_format!(weight, (x, norm, eps, position, inv_freq, q, k, v, format, q_heads, k_heads, v_heads, cache_heads, dim, interleaved,
-        cols, tokens, cols, blocks, threads), F32 => kernels::qkv_rope_f32, F16 => kernels::qkv_rope_f16,
+        cols, tokens, cols, blocks, threads, room), F32 => kernels::qkv_rope_f32, F16 => kernels::qkv_rope_f16,
         BF16 => kernels::qkv_rope_bf16, Q8_0 => kernels::qkv_rope_q8_0, Q4_0 => kernels::qkv_rope_q4_0,
         Q4_1 => kernels::qkv_rope_q4_1, Q5_0 => kernels::qkv_rope_q5_0, Q4_K => kernels::qkv_rope_q4_k, Q5_K => kernels::qkv_rope_q5_k,
         Q6_K => kernels::qkv_rope_q6_k)

@@ -141,8 +141,8 @@ fn gate_up(
     let (rows, cols, experts, k, limit, tokens) =
         (s.inter, s.hidden, s.experts, s.selected, s.limit, x.tokens());
     let (blocks, threads) = share_places(b, w, rows, k);
-    let launch = if wants_i16(b, w) {
-        let x = x.quantised(b, &b.arena())?;
+    let int16 = if wants_i16(b, w) { Some(x.quantised(b, &b.arena())?) } else { None };
+    let launch = if let Some(x) = &int16 {
         by_format!(w, (ids, &x.q, &x.scale, act, rows, cols, experts, k, limit, tokens, blocks, threads),
             NVFP4 => kernels::experts_gate_up_i16_nvfp4)
     } else {
@@ -165,8 +165,8 @@ fn down(
 ) -> Result<(), PlanError> {
     let (rows, cols, experts, k) = (s.hidden, s.inter, s.experts, s.selected);
     let (blocks, threads) = share_places(b, w, rows, k);
-    let launch = if wants_i16(b, w) {
-        let act = act.quantised(b, &b.arena())?;
+    let int16 = if wants_i16(b, w) { Some(act.quantised(b, &b.arena())?) } else { None };
+    let launch = if let Some(act) = &int16 {
         by_format!(w, (ids, &act.q, &act.scale, y, rows, cols, experts, k, tokens, blocks, threads),
             NVFP4 => kernels::experts_down_i16_nvfp4)
     } else {
@@ -180,10 +180,10 @@ fn down(
 
 /// [`share`] where `k` experts of a token are read side by side.
 fn share_places(b: &PlanBuilder<'_>, w: &RawTensor, rows: u32, k: u32) -> (u32, u32) {
-    let (blocks, _) = share(b, w, rows);
-    let blocks = blocks.div_ceil(k.max(1));
+    let blocks = share(b, w, rows).blocks.div_ceil(k.max(1));
     let shared = b.engine().device().info().max_shared;
-    (blocks, RowWalk::of(w.format()).threads(rows, blocks, w.cols() as u32, shared))
+    let share = RowWalk::of(w.format()).share(rows, blocks, w.cols() as u32, shared);
+    (blocks, share.threads)
 }
 
 /// The experts of one layer, launched one by one for the selection that the device's router made.

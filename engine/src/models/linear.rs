@@ -5,7 +5,7 @@ use crate::kernel::{
     BF16, F16, F32, Launch, LaunchError, NVFP4, Q4_0, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, RawTensor,
     TensorFormat,
 };
-use crate::kernels::matvec::RowWalk;
+use crate::kernels::matvec::{RowWalk, Share};
 use crate::kernels::{matvec, norm};
 use crate::options::Activations;
 use crate::plan::{Arena, PlanBuilder, PlanError, Scratch};
@@ -108,14 +108,14 @@ impl LinearInput {
 
 /// How many blocks share the `tasks` of a token, and their threads. The simulated device gets as few blocks as fill its threads: each
 /// prepares the activations for itself.
-pub(super) fn share(b: &PlanBuilder<'_>, weight: &RawTensor, tasks: u32) -> (u32, u32) {
+pub(super) fn share(b: &PlanBuilder<'_>, weight: &RawTensor, tasks: u32) -> Share {
     let walk = RowWalk::of(weight.format());
     let info = b.engine().device().info();
     let blocks = match info.kind {
         DeviceKind::Cuda => info.sm_count.min(tasks),
         DeviceKind::Sim => (tasks * walk.lanes).div_ceil(256).min(8),
     };
-    (blocks, walk.threads(tasks, blocks, weight.cols() as u32, info.max_shared))
+    walk.share(tasks, blocks, weight.cols() as u32, info.max_shared)
 }
 
 pub(super) fn unfit(weight: &RawTensor) -> LaunchError {
@@ -149,16 +149,16 @@ pub fn matvec(
     y: &Buffer<f32>,
 ) -> Result<Launch, LaunchError> {
     let (rows, cols, tokens) = (weight.rows() as u32, weight.cols() as u32, x.tokens());
-    let ((norm, eps), (blocks, threads)) = (x.norm(), share(b, weight, rows));
+    let ((norm, eps), Share { blocks, threads, room }) = (x.norm(), share(b, weight, rows));
     let (x, stride) = (&x.rows, x.stride);
     if wants_i16(b, weight) {
-        return by_format!(weight, (x, norm, eps, residual, y, rows, cols, tokens, stride, blocks, threads),
+        return by_format!(weight, (x, norm, eps, residual, y, rows, cols, tokens, stride, blocks, threads, room),
             Q8_0 => matvec::matvec_i16_q8_0, Q4_0 => matvec::matvec_i16_q4_0, Q4_1 => matvec::matvec_i16_q4_1,
             NVFP4 => matvec::matvec_i16_nvfp4,
             Q5_0 => matvec::matvec_i16_q5_0, Q4_K => matvec::matvec_i16_q4_k, Q5_K => matvec::matvec_i16_q5_k,
             Q6_K => matvec::matvec_i16_q6_k);
     }
-    by_format!(weight, (x, norm, eps, residual, y, rows, cols, tokens, stride, blocks, threads), F32 => matvec::matvec_f32,
+    by_format!(weight, (x, norm, eps, residual, y, rows, cols, tokens, stride, blocks, threads, room), F32 => matvec::matvec_f32,
         F16 => matvec::matvec_f16, BF16 => matvec::matvec_bf16, Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0,
         Q4_1 => matvec::matvec_q4_1, NVFP4 => matvec::matvec_nvfp4,
             Q5_0 => matvec::matvec_q5_0, Q4_K => matvec::matvec_q4_k, Q5_K => matvec::matvec_q5_k,
@@ -174,16 +174,16 @@ pub fn matvec_swiglu(
     y: &Buffer<f32>,
 ) -> Result<Launch, LaunchError> {
     let (rows, cols, tokens) = ((weight.rows() / 2) as u32, weight.cols() as u32, x.tokens());
-    let ((norm, eps), (blocks, threads)) = (x.norm(), share(b, weight, rows));
+    let ((norm, eps), Share { blocks, threads, room }) = (x.norm(), share(b, weight, rows));
     let (x, stride) = (&x.rows, x.stride);
     if wants_i16(b, weight) {
-        return by_format!(weight, (x, norm, eps, y, rows, cols, limit, tokens, stride, blocks, threads),
+        return by_format!(weight, (x, norm, eps, y, rows, cols, limit, tokens, stride, blocks, threads, room),
             Q8_0 => matvec::matvec_swiglu_i16_q8_0, Q4_0 => matvec::matvec_swiglu_i16_q4_0,
             Q4_1 => matvec::matvec_swiglu_i16_q4_1, NVFP4 => matvec::matvec_swiglu_i16_nvfp4,
             Q5_0 => matvec::matvec_swiglu_i16_q5_0, Q4_K => matvec::matvec_swiglu_i16_q4_k, Q5_K => matvec::matvec_swiglu_i16_q5_k,
             Q6_K => matvec::matvec_swiglu_i16_q6_k);
     }
-    by_format!(weight, (x, norm, eps, y, rows, cols, limit, tokens, stride, blocks, threads),
+    by_format!(weight, (x, norm, eps, y, rows, cols, limit, tokens, stride, blocks, threads, room),
         F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16, BF16 => matvec::matvec_swiglu_bf16,
         Q8_0 => matvec::matvec_swiglu_q8_0, Q4_0 => matvec::matvec_swiglu_q4_0, Q4_1 => matvec::matvec_swiglu_q4_1,
         NVFP4 => matvec::matvec_swiglu_nvfp4,

@@ -100,11 +100,11 @@ macro_rules! exact_arms {
             let part = plane_rows(&gate_up, 2 * EXPERTS * INTER, 2 * id * INTER, 2 * INTER);
             let w = rig.tensor::<$format>(2 * u64::from(inter), h.into(), &part);
             let act = row(&host.act, place, INTER);
-            rig.run(matvec::$swiglu(&w, &row(x, token, HIDDEN), None, 0.0, &act, inter, h, LIMIT, 1, h, 1, 256));
+            rig.run(matvec::$swiglu(&w, &row(x, token, HIDDEN), None, 0.0, &act, inter, h, LIMIT, 1, h, 1, 256, 0));
             let part = plane_rows(&down, EXPERTS * HIDDEN, id * HIDDEN, HIDDEN);
             let w = rig.tensor::<$format>(h.into(), inter.into(), &part);
             let y = row(&host.y, place, HIDDEN);
-            rig.run(matvec::$matvec(&w, &act, None, 0.0, None, &y, h, inter, 1, inter, 1, 256));
+            rig.run(matvec::$matvec(&w, &act, None, 0.0, None, &y, h, inter, 1, inter, 1, 256, 0));
         });
         layer.same(&device, &host, stringify!($format));
     })*};
@@ -157,11 +157,11 @@ fn the_arms_agree_in_the_i16_program() {
         let w = rig.tensor::<NVFP4>(2 * u64::from(inter), h.into(), &part);
         let act = row(&host.act, place, INTER);
         let x = row(&layer.x, token, HIDDEN);
-        rig.run(matvec::matvec_swiglu_i16_nvfp4(&w, &x, None, 0.0, &act, inter, h, LIMIT, 1, h, 1, 256));
+        rig.run(matvec::matvec_swiglu_i16_nvfp4(&w, &x, None, 0.0, &act, inter, h, LIMIT, 1, h, 1, 256, 0));
         let part = plane_rows(&down, EXPERTS * HIDDEN, id * HIDDEN, HIDDEN);
         let w = rig.tensor::<NVFP4>(h.into(), inter.into(), &part);
         let y = row(&host.y, place, HIDDEN);
-        rig.run(matvec::matvec_i16_nvfp4(&w, &act, None, 0.0, None, &y, h, inter, 1, inter, 1, 256));
+        rig.run(matvec::matvec_i16_nvfp4(&w, &act, None, 0.0, None, &y, h, inter, 1, inter, 1, 256, 0));
     });
     layer.same(&device, &host, "i16");
 }

@@ -50,20 +50,20 @@ macro_rules! linear_layers {
             $({
                 let w = rig.tensor::<$format>(2 * rows as u64, cols as u64, &planes::<$format>(2 * rows as u64, cols as u64));
                 let what = stringify!($matvec);
-                rig.run(matvec::$matvec(&w, &input.x, None, 0.0, Some(&residual), &both, 2 * r, c, tokens, stride, 5, 288));
+                rig.run(matvec::$matvec(&w, &input.x, None, 0.0, Some(&residual), &both, 2 * r, c, tokens, stride, 5, 288, 0));
                 for t in 0..TOKENS {
                     let (residual, y) = (row(&residual, t, 2 * rows), row(&alone, t, 2 * rows));
                     let x = input.x(t);
-                    rig.run(matvec::$matvec(&w, &x, None, 0.0, Some(&residual), &y, 2 * r, c, 1, c, 1 + t as u32, 512));
+                    rig.run(matvec::$matvec(&w, &x, None, 0.0, Some(&residual), &y, 2 * r, c, 1, c, 1 + t as u32, 512, 0));
                 }
                 same(&both, &alone, what);
-                rig.run(matvec::$matvec(&w, &input.x, Some(&norm), EPS, None, &both, 2 * r, c, tokens, stride, 2, 512));
-                rig.run(matvec::$matvec(&w, &normed, None, 0.0, None, &alone, 2 * r, c, tokens, c, 3, 256));
+                rig.run(matvec::$matvec(&w, &input.x, Some(&norm), EPS, None, &both, 2 * r, c, tokens, stride, 2, 512, 0));
+                rig.run(matvec::$matvec(&w, &normed, None, 0.0, None, &alone, 2 * r, c, tokens, c, 3, 256, 0));
                 same(&both, &alone, what);
                 // The pairs' parts: halves of each token's rows of gate and up, in place.
                 let (gate, up) = (both.slice(..both.len() - rows).unwrap(), both.slice(rows..).unwrap());
                 rig.run(activation::swiglu(&gate, &up, &parts, r, LIMIT, tokens, 2 * r));
-                rig.run(matvec::$swiglu(&w, &input.x, Some(&norm), EPS, &fused, r, c, LIMIT, tokens, stride, 4, 256));
+                rig.run(matvec::$swiglu(&w, &input.x, Some(&norm), EPS, &fused, r, c, LIMIT, tokens, stride, 4, 256, 0));
                 same(&fused, &parts, stringify!($swiglu));
             })*
         }
@@ -116,7 +116,7 @@ macro_rules! projections {
         $(for interleaved in [0, 1] {
             let w = rig.tensor::<$format>(rows, cols as u64, &planes::<$format>(rows, cols as u64));
             let qkv = rig.zeros(TOKENS * rows as usize);
-            rig.run(matvec::$matvec(&w, &x, Some(&norm), EPS, None, &qkv, rows as u32, c, tokens, c, 2, 256));
+            rig.run(matvec::$matvec(&w, &x, Some(&norm), EPS, None, &qkv, rows as u32, c, tokens, c, 2, 256, 0));
             let qkv = qkv.to_vec().unwrap();
             projections!(@cache rig, w, $qkv, qkv, x, norm, at, inv_freq, interleaved, c, q_len, f32, rope_kv_f32, 0);
             projections!(@cache rig, w, $qkv, qkv, x, norm, at, inv_freq, interleaved, c, q_len, half::f16, rope_kv_f16, 1);
@@ -137,7 +137,7 @@ macro_rules! projections {
             let (words_k, words_v) = (one_k.cast::<f32>().unwrap(), one_v.cast::<f32>().unwrap());
             let run = |w: &_, q_heads: u32, k_heads: u32, v_heads: u32| {
                 $rig.run(matvec::$qkv(w, &$x, Some(&$norm), EPS, &$at, &$inv_freq, &q, &words_k, &words_v, $code, q_heads, k_heads,
-                    v_heads, KV_HEADS, DIM, $interleaved, $c, TOKENS as u32, $c, 3, 288));
+                    v_heads, KV_HEADS, DIM, $interleaved, $c, TOKENS as u32, $c, 3, 288, 0));
             };
             if split {
                 let (first, rest) = (u64::from((HEADS + KV_HEADS) * DIM), u64::from(KV_HEADS * DIM));
@@ -311,10 +311,10 @@ fn bad_tokens_and_bad_activations_become_nan() {
         assert!(scale_values[0].is_finite() && !scale_values[1].is_finite() && scale_values[2].is_finite());
         let (x, y) = (rig.buffer(&values), rig.zeros(2));
         let w = rig.tensor::<Q4_1>(2, 96, &planes::<Q4_1>(2, 96));
-        rig.run(matvec::matvec_i16_q4_1(&w, &x, None, 0.0, None, &y, 2, 96, 1, 96, 1, 256));
+        rig.run(matvec::matvec_i16_q4_1(&w, &x, None, 0.0, None, &y, 2, 96, 1, 96, 1, 256, 0));
         assert!(y.to_vec().unwrap().iter().all(|v| !v.is_finite()), "{bad}");
         let w = rig.tensor::<NVFP4>(2, 96, &planes::<NVFP4>(2, 96));
-        rig.run(matvec::matvec_i16_nvfp4(&w, &x, None, 0.0, None, &y, 2, 96, 1, 96, 1, 256));
+        rig.run(matvec::matvec_i16_nvfp4(&w, &x, None, 0.0, None, &y, 2, 96, 1, 96, 1, 256, 0));
         assert!(y.to_vec().unwrap().iter().all(|v| !v.is_finite()), "{bad}");
     }
 }

@@ -114,6 +114,11 @@ impl CudaBackend {
         // Loading is lazy by default and synchronises: have it done now, not within the first capture.
         // SAFETY: the function is of a loaded module.
         self.check(unsafe { cuFuncLoad(function) }, "load a function")?;
+        // As much of the first-level cache as there is for shared memory, for every function alike: a multiprocessor divides the
+        // two anew only when it is empty, so blocks of launches that ask for different divisions never stand beside each other.
+        let carveout = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+        // SAFETY: the function is of a loaded module.
+        self.check(unsafe { cuFuncSetAttribute(function, carveout, 100) }, "divide the first-level cache")?;
         let attribute = |attribute| -> Result<u32> {
             let mut value = 0;
             // SAFETY: `value` is valid for the write.

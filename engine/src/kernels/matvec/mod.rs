@@ -28,6 +28,20 @@ const CHUNK: u64 = 16384;
 /// Bytes of shared memory that kernels have beside the dynamic.
 const RESERVED: u64 = 64;
 
+/// More than half of a Hopper multiprocessor's shared memory.
+const EXCLUSIVE: u32 = 116 << 10;
+
+/// The geometry of a launch that walks rows.
+#[derive(Debug, Clone, Copy)]
+pub struct Share {
+    /// Blocks a token.
+    pub blocks: u32,
+    /// Threads a block.
+    pub threads: u32,
+    /// Bytes of shared memory to ask for at least.
+    pub room: u32,
+}
+
 /// How the rows of a format are read; see `rows.cuh`.
 #[derive(Debug, Clone, Copy)]
 pub struct RowWalk {
@@ -46,9 +60,20 @@ impl RowWalk {
         blocks * 144 + norm + threads * RING * (16 + 4 * self.side)
     }
 
+    /// How `tasks` tasks of `cols` columns are shared by `blocks` blocks on a device that gives a block `shared` bytes.
+    ///
+    /// Blocks that have more than one round of tasks get a multiprocessor each, by asking for more than half of its shared memory: else
+    /// two of a launch that begins early may come to one that is free already, and none to another.
+    pub fn share(self, tasks: u32, blocks: u32, cols: u32, shared: u32) -> Share {
+        let threads = self.threads(tasks, blocks, cols, shared);
+        let rounds = u64::from(tasks) * u64::from(self.lanes) > u64::from(blocks) * u64::from(threads);
+        let room = if rounds && shared >= EXCLUSIVE { EXCLUSIVE } else { 0 };
+        Share { blocks, threads, room }
+    }
+
     /// Threads of a block where `blocks` blocks share `tasks` tasks of `cols` columns: no more than have one, and no more than there is
     /// room for in `shared` bytes.
-    pub fn threads(self, tasks: u32, blocks: u32, cols: u32, shared: u32) -> u32 {
+    fn threads(self, tasks: u32, blocks: u32, cols: u32, shared: u32) -> u32 {
         let lanes = tasks.div_ceil(blocks.max(1)).saturating_mul(self.lanes);
         let wanted = lanes.clamp(MIN_THREADS, MAX_THREADS).next_multiple_of(32);
         let cols = u64::from(cols);
@@ -131,6 +156,7 @@ fn reference<const I16: bool>(
     x_stride: u32,
     _blocks: u32,
     _threads: u32,
+    _room: u32,
 ) {
     for (t, x) in token_rows(x, cols, tokens, x_stride).enumerate() {
         let x = activations::<I16>(x, norm, eps);
@@ -154,6 +180,7 @@ fn swiglu_reference<const I16: bool>(
     x_stride: u32,
     _blocks: u32,
     _threads: u32,
+    _room: u32,
 ) {
     let rows = rows as usize;
     for (y, x) in y.chunks_mut(rows).zip(token_rows(x, cols, tokens, x_stride)) {
@@ -198,6 +225,7 @@ fn case((rows, cols): (u32, u32), tokens: u32, apart: u32, (blocks, threads): (u
         .u32("x_stride", cols + apart)
         .u32("blocks", blocks)
         .u32("threads", threads)
+        .u32("room", 0)
         .f32("eps", 1e-5)
 }
 
@@ -255,14 +283,15 @@ macro_rules! declare_matvec {
     ($module:tt, $i16:literal; $($name:ident $entry:tt $format:ident $tolerance:literal $cases:ident;)*) => {$(
         /// `y[t, r] = (residual[t, r] +) Σ_c w[r, c] · norm(x[t])[c]`, rows of `x` being `x_stride` apart; without `norm`, of `x`
         /// itself. A group of neighbouring lanes a row, each taking 16-byte vectors in turn into two alternating sums, folded by a
-        /// butterfly: that order is the numeric contract. `blocks` of `threads` share the rows of a token.
+        /// butterfly: that order is the numeric contract. `blocks` of `threads` share the rows of a token, each
+        /// with at least `room` bytes of shared memory to itself.
         ///
         /// The tolerance is explained with the program's kernels.
         #[kernel(module = $module, entry = $entry, reference = reference::<$i16>, cases = $cases, tol = $tolerance)]
         #[launch(
             grid = (tokens, blocks, 1),
             block = (threads, 1, 1),
-            shared = RowWalk::$format.shared(cols, norm.bytes(), threads),
+            shared = RowWalk::$format.shared(cols, norm.bytes(), threads).max(room),
             dependent
         )]
         #[cost(
@@ -285,6 +314,7 @@ macro_rules! declare_matvec {
             x_stride: u32,
             blocks: u32,
             threads: u32,
+            room: u32,
         );
     )*};
 }
@@ -299,7 +329,7 @@ macro_rules! declare_swiglu {
         #[launch(
             grid = (tokens, blocks, 1),
             block = (threads, 1, 1),
-            shared = RowWalk::$format.shared(cols, norm.bytes(), threads),
+            shared = RowWalk::$format.shared(cols, norm.bytes(), threads).max(room),
             dependent
         )]
         #[cost(read = w.bytes() + 4 * tokens * cols + norm.bytes(), write = y.bytes(), flops = 4 * tokens * rows * cols)]
@@ -318,6 +348,7 @@ macro_rules! declare_swiglu {
             x_stride: u32,
             blocks: u32,
             threads: u32,
+            room: u32,
         );
     )*};
 }

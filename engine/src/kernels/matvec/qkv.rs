@@ -30,6 +30,7 @@ fn reference<const I16: bool>(
     x_stride: u32,
     _blocks: u32,
     _threads: u32,
+    _room: u32,
 ) {
     assert_eq!(
         cache_format, 0,
@@ -103,6 +104,7 @@ fn case(
         .u32("x_stride", cols + if index.is_multiple_of(2) { 0 } else { 8 })
         .u32("blocks", blocks)
         .u32("threads", threads)
+        .u32("room", 0)
         .f32("eps", 1e-5)
         .counter("position", position)
         .values("inv_freq", &inv_freq)
@@ -123,7 +125,7 @@ macro_rules! declare {
         #[launch(
             grid = (tokens, blocks, 1),
             block = (threads, 1, 1),
-            shared = RowWalk::$format.shared(cols, norm.bytes(), threads),
+            shared = RowWalk::$format.shared(cols, norm.bytes(), threads).max(room),
             dependent
         )]
         #[cost(
@@ -155,6 +157,7 @@ macro_rules! declare {
             x_stride: u32,
             blocks: u32,
             threads: u32,
+            room: u32,
         );
     )*};
 }
