@@ -12,10 +12,6 @@ fn word<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn put<const N: usize>(bytes: &mut [u8; N], index: usize, word: u32) {
-    bytes[4 * index..][..4].copy_from_slice(&word.to_le_bytes());
-}
-
 /// 32 weights of five bits in five words.
 ///
 /// `groups` are eight words of four weights each, a byte a weight. In every byte of a packed word the upper five bits are a
@@ -71,10 +67,20 @@ pub fn unpack_six_bits(words: [u32; 3]) -> [u32; 4] {
 
 /// The scale and the minimum of each sub-block, one byte each, from ggml's twelve bytes (`k_blocks.rs` says which bits are where).
 fn scale_pairs(packed: &[u8; 12]) -> [u8; 16] {
-    let [a, b, c] = [0, 4, 8].map(|at| word(packed, at));
-    let scales = [a & 0x3f3f_3f3f, c & LOW_4 | a >> 2 & 0x3030_3030].map(u32::to_le_bytes);
-    let minima = [b & 0x3f3f_3f3f, c >> 4 & LOW_4 | b >> 2 & 0x3030_3030].map(u32::to_le_bytes);
-    std::array::from_fn(|i| if i % 2 == 0 { scales[i / 8][i / 2 % 4] } else { minima[i / 8][i / 2 % 4] })
+    let [a, b, c] = words::<0, 3, 12>(packed);
+    let scales = [a & 0x3f3f_3f3f, c & LOW_4 | a >> 2 & 0x3030_3030];
+    let minima = [b & 0x3f3f_3f3f, c >> 4 & LOW_4 | b >> 2 & 0x3030_3030];
+    let mut pairs = [0; 16];
+    for (i, pairs) in pairs.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        *pairs = (apart(scales[i]) | apart(minima[i]) << 8).to_le_bytes();
+    }
+    pairs
+}
+
+/// The bytes of a word with bytes of zeros between.
+fn apart(word: u32) -> u64 {
+    let halves = (u64::from(word) | u64::from(word) << 16) & 0x0000_ffff_0000_ffff;
+    (halves | halves << 8) & 0x00ff_00ff_00ff_00ff
 }
 
 fn packed_scales(pairs: &[u8; 16]) -> [u8; 12] {
@@ -88,24 +94,55 @@ fn packed_scales(pairs: &[u8; 16]) -> [u8; 12] {
     })
 }
 
-/// Bytes `at..at + N` of a block.
-fn part<const N: usize, const B: usize>(block: &[u8; B], at: usize) -> [u8; N] {
-    std::array::from_fn(|i| block[at + i])
+/// Bytes `AT..AT + N` of a block. That both are constants is what makes these plain moves: a block is taken apart in some hundred
+/// instructions, and loops over bytes would make ten times as many.
+fn part<const AT: usize, const N: usize, const B: usize>(block: &[u8; B]) -> [u8; N] {
+    const { assert!(AT + N <= B) };
+    *block[AT..].first_chunk().expect("it has been asserted")
+}
+
+/// The same as words.
+fn words<const AT: usize, const N: usize, const B: usize>(block: &[u8; B]) -> [u32; N] {
+    const { assert!(AT + 4 * N <= B) };
+    let chunks = block[AT..].as_chunks::<4>().0.first_chunk::<N>().expect("it has been asserted");
+    chunks.map(u32::from_le_bytes)
+}
+
+/// The same as pairs of words, the first in the low half: without vector instructions two at a time are twice as fast.
+fn pairs<const AT: usize, const N: usize, const B: usize>(block: &[u8; B]) -> [u64; N] {
+    const { assert!(AT + 8 * N <= B) };
+    let chunks = block[AT..].as_chunks::<8>().0.first_chunk::<N>().expect("it has been asserted");
+    chunks.map(u64::from_le_bytes)
+}
+
+/// A mask of a word, for both of a pair.
+const fn twice(mask: u32) -> u64 {
+    (mask as u64) << 32 | mask as u64
+}
+
+/// A plane's part of a block, from words.
+fn fill<const N: usize>(plane: &mut [u8], words: [u32; N]) {
+    for (bytes, word) in plane.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
 }
 
 /// `{ f16 d; u8 qh[4]; u8 qs[16] }` to `qs`, `qt`, `d`.
 pub(super) fn split_q5_0(block: &[u8; 22], qs: &mut [u8; 16], qt: &mut [u8; 4], d: &mut [u8; 2]) {
-    *d = part(block, 0);
-    let high = word(block, 2);
-    // A multiplication spreads four bits over four bytes: bit i goes to bit 8i, and 16 times that.
-    let fifth = |group: usize| (((high >> (4 * group) & 15) * 0x0020_4081) & 0x0101_0101) << 4;
-    let groups = std::array::from_fn(|g| {
-        let nibbles = word(block, 6 + 4 * (g % 4));
-        (if g < 4 { nibbles } else { nibbles >> 4 }) & LOW_4 | fifth(g)
-    });
-    let words = pack_five_bits(groups);
-    (0..4).for_each(|i| put(qs, i, words[i]));
-    put(qt, 0, words[4]);
+    *d = part::<0, 2, 22>(block);
+    let [high] = words::<2, 1, 22>(block);
+    let nibbles = pairs::<6, 2, 22>(block);
+    // A multiplication spreads eight bits over eight bytes, seven by seven: bit i goes to bit 8i. The last bit would meet the first of the next
+    // product's terms, and is put in its place by itself.
+    let fifth = |pair: usize| {
+        let bits = u64::from(high >> (8 * pair) & 0xff);
+        (((bits & 0x7f) * 0x0002_0408_1020_4081) & 0x0101_0101_0101_0101 | bits >> 7 << 56) << 4
+    };
+    let pair = |i: usize| nibbles[i % 2] >> (i / 2 * 4) & twice(LOW_4) | fifth(i);
+    let (first, last) = pack_five_bits_pairs([pair(0), pair(1), pair(2), pair(3)]);
+    qs[..8].copy_from_slice(&first[0].to_le_bytes());
+    qs[8..].copy_from_slice(&first[1].to_le_bytes());
+    fill(qt, [last]);
 }
 
 /// The inverse of [`split_q5_0`].
@@ -120,11 +157,13 @@ pub(super) fn join_q5_0(block: &mut [u8; 22], qs: &[u8; 16], qt: &[u8; 4], d: &[
 
 /// `{ f16 d; f16 dmin; u8 scales[12]; u8 qs[128] }` to `qs`, `scales`, `dm`.
 pub(super) fn split_q4_k(block: &[u8; 144], qs: &mut [u8; 128], scales: &mut [u8; 16], dm: &mut [u8; 4]) {
-    *dm = part(block, 0);
-    *scales = scale_pairs(&part(block, 4));
+    *dm = part::<0, 4, 144>(block);
+    *scales = scale_pairs(&part::<4, 12, 144>(block));
     // 32 bytes hold two sub-blocks, the first in low nibbles; on the device a sub-block is 16 bytes, its first half in low nibbles.
-    for (pair, out) in qs.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let [a, b] = [0, 16].map(|at| u128::from_le_bytes(part(block, 16 + 32 * pair + at)));
+    let pairs = qs.as_chunks_mut::<32>().0.iter_mut();
+    for (out, pair) in pairs.zip(part::<16, 128, 144>(block).as_chunks::<32>().0) {
+        let a = u128::from_le_bytes(part::<0, 16, 32>(pair));
+        let b = u128::from_le_bytes(part::<16, 16, 32>(pair));
         out[..16].copy_from_slice(&(a & LOW_16 | (b & LOW_16) << 4).to_le_bytes());
         out[16..].copy_from_slice(&(a >> 4 & LOW_16 | b & !LOW_16).to_le_bytes());
     }
@@ -151,18 +190,31 @@ pub(super) fn split_q5_k(
     scales: &mut [u8; 16],
     dm: &mut [u8; 4],
 ) {
-    *dm = part(block, 0);
-    *scales = scale_pairs(&part(block, 4));
-    let high: [u32; 8] = std::array::from_fn(|g| word(block, 16 + 4 * g));
-    for i in 0..8 {
-        let groups = std::array::from_fn(|g| {
-            let nibbles = word(block, 48 + 32 * (i / 2) + 4 * g) >> (4 * (i % 2));
-            nibbles & LOW_4 | (high[g] >> i & 0x0101_0101) << 4
-        });
-        let words = pack_five_bits(groups);
-        (0..4).for_each(|k| put(qs, 4 * i + k, words[k]));
-        put(qt, i, words[4]);
+    *dm = part::<0, 4, 176>(block);
+    *scales = scale_pairs(&part::<4, 12, 176>(block));
+    let high = pairs::<16, 4, 176>(block);
+    let nibbles = pairs::<48, 16, 176>(block);
+    let outs = qs.as_chunks_mut::<16>().0.iter_mut().zip(qt.as_chunks_mut::<4>().0);
+    for (i, (qs, qt)) in outs.enumerate() {
+        let nibbles = &nibbles.as_chunks::<4>().0[i / 2];
+        let shift = i % 2 * 4;
+        let pair = |g: usize| nibbles[g] >> shift & twice(LOW_4) | (high[g] >> i & twice(0x0101_0101)) << 4;
+        let (words, last) = pack_five_bits_pairs([pair(0), pair(1), pair(2), pair(3)]);
+        qs[..8].copy_from_slice(&words[0].to_le_bytes());
+        qs[8..].copy_from_slice(&words[1].to_le_bytes());
+        *qt = last.to_le_bytes();
     }
+}
+
+/// [`pack_five_bits`] of groups in pairs: its first four words in pairs, and the fifth.
+fn pack_five_bits_pairs([ab, cd, ef, gh]: [u64; 4]) -> ([u64; 2], u32) {
+    let (e, f, g, h) = (ef as u32, (ef >> 32) as u32, gh as u32, (gh >> 32) as u32);
+    let fg = ef >> 32 | gh << 32;
+    let d = f >> 3 & 0x0303_0303 | h >> 1 & 0x0404_0404;
+    (
+        [ab << 3 | fg & twice(0x0707_0707), cd << 3 | u64::from(h & 0x0707_0707) | u64::from(d) << 32],
+        e << 3 | g >> 3 & 0x0303_0303 | h >> 2 & 0x0404_0404,
+    )
 }
 
 /// The inverse of [`split_q5_k`].
@@ -195,23 +247,45 @@ pub(super) fn split_q6_k(
     scales: &mut [u8; 16],
     d: &mut [u8; 2],
 ) {
-    *scales = part(block, 192);
-    *d = part(block, 208);
-    for run in 0..8 {
-        let (side, r) = (run / 4, run % 4);
-        let groups: [u32; 8] = std::array::from_fn(|g| {
-            let low = word(block, 64 * side + 32 * (r % 2) + 4 * g) >> (4 * (r / 2)) & LOW_4;
-            let high = word(block, 128 + 32 * side + 4 * g) >> (2 * r) & 0x0303_0303;
-            low | high << 4
-        });
-        let [a, b, c, d, e, f, g, h] = groups;
-        let (first, second) = (pack_six_bits([a, b, c, d]), pack_six_bits([e, f, g, h]));
-        for (k, word) in [first[0], first[1], first[2], second[0]].into_iter().enumerate() {
-            put(qs, 4 * run + k, word);
+    *scales = part::<192, 16, 210>(block);
+    *d = part::<208, 2, 210>(block);
+    let (low, high) = (pairs::<0, 16, 210>(block), pairs::<128, 8, 210>(block));
+    let mut outs = qs.as_chunks_mut::<16>().0.iter_mut().zip(qt.as_chunks_mut::<8>().0);
+    // Eight calls, so that what is shifted and by how much are constants.
+    let mut next = |words: [u64; 3]| {
+        if let Some((qs, qt)) = outs.next() {
+            qs[..8].copy_from_slice(&words[0].to_le_bytes());
+            qs[8..].copy_from_slice(&words[1].to_le_bytes());
+            *qt = words[2].to_le_bytes();
         }
-        put(qt, 2 * run, second[1]);
-        put(qt, 2 * run + 1, second[2]);
-    }
+    };
+    next(six_bits::<0>(&low, &high));
+    next(six_bits::<1>(&low, &high));
+    next(six_bits::<2>(&low, &high));
+    next(six_bits::<3>(&low, &high));
+    next(six_bits::<4>(&low, &high));
+    next(six_bits::<5>(&low, &high));
+    next(six_bits::<6>(&low, &high));
+    next(six_bits::<7>(&low, &high));
+}
+
+/// The six words, in pairs, of run `RUN` of 32 weights of a block of Q6_K.
+fn six_bits<const RUN: usize>(low: &[u64; 16], high: &[u64; 8]) -> [u64; 3] {
+    let (side, r) = (RUN / 4, RUN % 4);
+    let pair = |i: usize| {
+        let (low, high) = (low[8 * side + r % 2 * 4 + i], high[4 * side + i]);
+        low >> (r / 2 * 4) & twice(LOW_4) | (high >> (2 * r) & twice(0x0303_0303)) << 4
+    };
+    let (first, second) = (pack_six_bits_pairs(pair(0), pair(1)), pack_six_bits_pairs(pair(2), pair(3)));
+    [first.0, first.1 | second.0 << 32, second.0 >> 32 | second.1 << 32]
+}
+
+/// [`pack_six_bits`] of groups in pairs: its first two words, and the third.
+fn pack_six_bits_pairs(ab: u64, cd: u64) -> (u64, u64) {
+    let (c, d) = (cd & 0xffff_ffff, cd >> 32);
+    let b = ab >> 32 << 32;
+    let a = (ab << 2) & 0xffff_ffff;
+    (a | b | d & 0x0303_0303 | (d & 0x0c0c_0c0c) << 36, c | (d & 0x3030_3030) << 2)
 }
 
 /// The inverse of [`split_q6_k`].
@@ -265,6 +339,20 @@ mod tests {
             let six = unpack_six_bits([words[0], words[1], words[2]]);
             assert!(six.iter().all(|group| group & !0x3f3f_3f3f == 0));
             assert_eq!(pack_six_bits(six), words[..3]);
+        }
+    }
+
+    #[test]
+    fn packing_in_pairs_is_packing() {
+        let pair = |a: u32, b: u32| u64::from(a) | u64::from(b) << 32;
+        for i in 0..1000 {
+            let [a, b, c, d, e, f, g, h]: [u32; 8] = std::array::from_fn(|g| bytes(8 * i + g as u32, 32));
+            let (words, last) = pack_five_bits_pairs([pair(a, b), pair(c, d), pair(e, f), pair(g, h)]);
+            let [v, w, x, y, z] = pack_five_bits([a, b, c, d, e, f, g, h]);
+            assert_eq!((words, last), ([pair(v, w), pair(x, y)], z));
+            let [a, b, c, d]: [u32; 4] = std::array::from_fn(|g| bytes(4 * i + g as u32, 64));
+            let [x, y, z] = pack_six_bits([a, b, c, d]);
+            assert_eq!(pack_six_bits_pairs(pair(a, b), pair(c, d)), (pair(x, y), u64::from(z)));
         }
     }
 
