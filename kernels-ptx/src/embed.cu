@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(128) embed_q6_k(const uint32_t* qs,
     const uint32_t last = (a & 0x03030303u) | ((b >> 4) & 0x0c0c0c0cu) | ((c >> 2) & 0x30303030u);
     bytes(column % 16 == 0 ? (a >> 2) & 0x3f3f3f3fu : c & 0x3f3f3f3fu, v, 0);
     bytes(column % 16 == 0 ? b & 0x3f3f3f3fu : last, v, 4);
-    const float scale = f32_from_f16(d[block / 8]) * static_cast<float>(scales[block * 2 + (second_half ? 1 : 0)]);
+    const float scale = f32_from_f16(d[block / 8 * 2]) * static_cast<float>(scales[block * 2 + (second_half ? 1 : 0)]);
 #pragma unroll
     for (uint32_t i = 0; i < 8; ++i) v[i] = scale * (v[i] - 32.0f);
   });

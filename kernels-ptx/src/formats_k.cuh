@@ -199,6 +199,7 @@ struct Q4_KBase : Base {
   }
   static constexpr uint32_t SIDE = 2;
   static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
+    __builtin_assume(vectors % 8 == 0);
     side.half(0, c.scales, v, vectors);
     side.word(1, c.dm, v / 8, vectors / 8);
   }
@@ -260,6 +261,7 @@ struct Q5_KBase : Base {
   static constexpr uint32_t SIDE = 3;
   static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
     side.word(0, c.qt, v, vectors);
+    __builtin_assume(vectors % 8 == 0);
     side.half(1, c.scales, v, vectors);
     side.word(2, c.dm, v / 8, vectors / 8);
   }
@@ -283,7 +285,7 @@ struct Q5_KInt16 : Q5_KBase<SubBlocksInt16> {
   }
 };
 
-// ---- Q6_K: qs four words and qt two for each 32 weights, scales int8 for each 16, d f16 a super-block: w = (d·s) · (q − 32) -----
+// ---- Q6_K: qs four words and qt two for each 32 weights, scales int8 for each 16, d f16 a super-block, in a word: w = (d·s) · (q − 32) -----
 
 template <class Base>
 struct Q6_KBase : Base {
@@ -297,7 +299,7 @@ struct Q6_KBase : Base {
     const uint4* data;
     const uint32_t* qt;
     const uint16_t* scales;
-    const uint16_t* d;
+    const uint32_t* d;
   };
   struct Raw {
     uint4 q;
@@ -308,17 +310,18 @@ struct Q6_KBase : Base {
   static __device__ __forceinline__ Cursor cursor(const Planes& p, uint32_t row, uint32_t cols) {
     const uint64_t at = static_cast<uint64_t>(row) * (cols / 256);
     return {reinterpret_cast<const uint4*>(p.qs) + at * 8, p.qt + at * 16,
-            reinterpret_cast<const uint16_t*>(p.scales) + at * 8, p.d + at};
+            reinterpret_cast<const uint16_t*>(p.scales) + at * 8, reinterpret_cast<const uint32_t*>(p.d) + at};
   }
   static constexpr uint32_t SIDE = 4;
   static __device__ __forceinline__ void copy_side(const Cursor& c, uint32_t v, uint32_t vectors, SideWords side) {
     side.word(0, c.qt, 2 * v, 2 * vectors);
     side.word(1, c.qt, 2 * v + 1, 2 * vectors);
+    __builtin_assume(vectors % 8 == 0);
     side.half(2, c.scales, v, vectors);
-    side.half(3, c.d, v / 8, vectors / 8);
+    side.word(3, c.d, v / 8, vectors / 8);
   }
   static __device__ __forceinline__ Raw raw(uint4 q, SideWords side, uint32_t v) {
-    return {q, make_uint2(side[0], side[1]), half_of(side[2], v), half_of(side[3], v / 8)};
+    return {q, make_uint2(side[0], side[1]), half_of(side[2], v), static_cast<uint16_t>(side[3])};
   }
   static __device__ __forceinline__ float first(uint32_t scales) {
     return static_cast<float>(static_cast<int8_t>(scales));

@@ -53,7 +53,7 @@ pub enum TensorFormat {
     /// 256 weights: as Q4_K, but of each sub-block `qs` 4 words and `qt` 1 word of five bits a weight as Q5_0.
     Q5_K,
     /// 256 weights of six bits, q, in the order of [`pack_six_bits`](crate::quant::pack_six_bits): for each 32 weights `qs` 4 words, `qt`
-    /// 2 words and `scales` 2 × i8, s, of 16 weights each; `d` f16; `w = (d·s)·(q − 32)`.
+    /// 2 words and `scales` 2 × i8, s, of 16 weights each; `d` f16, alone in a word; `w = (d·s)·(q − 32)`.
     Q6_K,
     /// 16 weights: `qs` 8 bytes (byte j: element 2j low, 2j + 1 high) of e2m1 (bit 3 the sign), `scales` 1 × e4m3; and a
     /// `global` f32 for each row, so that matrices with scales of their own can be stacked; `w = (e2m1·e4m3)·global`, of
@@ -116,7 +116,7 @@ impl TensorFormat {
                         plane("qs", "uint32_t", 128),
                         plane("qt", "uint32_t", 64),
                         plane("scales", "int8_t", 16),
-                        plane("d", "uint16_t", 2),
+                        plane("d", "uint16_t", 4),
                     ]
                 }
             }

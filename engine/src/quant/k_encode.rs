@@ -105,7 +105,8 @@ pub(super) fn q6_k(x: &[f32], bytes: &mut Vec<u8>) {
         qt.extend([pair[1][1], pair[1][2]]);
     }
     let mut block = [0; 210];
-    join_q6_k(&mut block, &plane(qs), &plane(qt), &scales, &d.to_le_bytes());
+    let [low, high] = d.to_le_bytes();
+    join_q6_k(&mut block, &plane(qs), &plane(qt), &scales, &[low, high, 0, 0]);
     bytes.extend(block);
 }
 

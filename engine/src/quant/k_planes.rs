@@ -245,10 +245,12 @@ pub(super) fn split_q6_k(
     qs: &mut [u8; 128],
     qt: &mut [u8; 64],
     scales: &mut [u8; 16],
-    d: &mut [u8; 2],
+    d: &mut [u8; 4],
 ) {
     *scales = part::<192, 16, 210>(block);
-    *d = part::<208, 2, 210>(block);
+    // A word, so that it can be copied as one.
+    let [low, high] = part::<208, 2, 210>(block);
+    *d = [low, high, 0, 0];
     let (low, high) = (pairs::<0, 16, 210>(block), pairs::<128, 8, 210>(block));
     let mut outs = qs.as_chunks_mut::<16>().0.iter_mut().zip(qt.as_chunks_mut::<8>().0);
     // Eight calls, so that what is shifted and by how much are constants.
@@ -294,11 +296,11 @@ pub(super) fn join_q6_k(
     qs: &[u8; 128],
     qt: &[u8; 64],
     scales: &[u8; 16],
-    d: &[u8; 2],
+    d: &[u8; 4],
 ) {
     block[..192].fill(0);
     block[192..208].copy_from_slice(scales);
-    block[208..].copy_from_slice(d);
+    block[208..].copy_from_slice(&d[..2]);
     for run in 0..8 {
         let (side, r) = (run / 4, run % 4);
         let w = |k: usize| word(qs, 16 * run + 4 * k);

@@ -19,7 +19,7 @@ pub const DEVICE_TYPES: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q4_K, Q5
 /// | Q5_0 | `qs`, `qt` four words and one, as [`pack_five_bits`](super::pack_five_bits) makes them, `d` f16 |
 /// | Q4_K | `qs` of each sub-block of 32 16 bytes as Q4_0, `scales` scale and minimum a sub-block, a byte each, `dm` f16 scale, f16 minimum |
 /// | Q5_K | `qs`, `qt` of each sub-block as Q5_0, `scales` and `dm` as Q4_K |
-/// | Q6_K | `qs`, `qt` for each 32 weights six words, three of every 16 as [`pack_six_bits`](super::pack_six_bits) makes them, the first four in `qs`; `scales` i8 for each 16, `d` f16 |
+/// | Q6_K | `qs`, `qt` for each 32 weights six words, three of every 16 as [`pack_six_bits`](super::pack_six_bits) makes them, the first four in `qs`; `scales` i8 for each 16, `d` f16 and two bytes of zeros |
 pub fn plane_block_bytes(dtype: DType) -> Option<&'static [usize]> {
     match dtype {
         DType::F32 => Some(&[4]),
@@ -30,7 +30,7 @@ pub fn plane_block_bytes(dtype: DType) -> Option<&'static [usize]> {
         DType::Q5_0 => Some(&[16, 4, 2]),
         DType::Q4_K => Some(&[128, 16, 4]),
         DType::Q5_K => Some(&[128, 32, 16, 4]),
-        DType::Q6_K => Some(&[128, 64, 16, 2]),
+        DType::Q6_K => Some(&[128, 64, 16, 4]),
         _ => None,
     }
 }
@@ -206,10 +206,13 @@ mod tests {
     fn packed_types_keep_every_byte() {
         for dtype in [DType::Q5_0, DType::Q4_K, DType::Q5_K, DType::Q6_K] {
             let sizes = plane_block_bytes(dtype).unwrap();
-            assert_eq!(
-                sizes.iter().sum::<usize>(),
-                dtype.block_bytes() + usize::from(dtype == DType::Q4_K || dtype == DType::Q5_K) * 4
-            );
+            // Six-bit scales and minima take a byte each, the scale of Q6_K a word.
+            let more = match dtype {
+                DType::Q4_K | DType::Q5_K => 4,
+                DType::Q6_K => 2,
+                _ => 0,
+            };
+            assert_eq!(sizes.iter().sum::<usize>(), dtype.block_bytes() + more);
             let blocks = 1000;
             let bytes = pattern(blocks * dtype.block_bytes());
             let mut planes: Vec<Vec<u8>> = sizes.iter().map(|size| vec![0; blocks * size]).collect();
@@ -284,7 +287,7 @@ mod tests {
                             if j < 16 { [six[0], six[1], six[2]] } else { [six[3], tail[0], tail[1]] };
                         let q = super::super::unpack_six_bits(words)[j / 4 % 4].to_le_bytes()[j % 4];
                         let scale = f32::from(planes[2][i / 16] as i8);
-                        half(3, i / 256) * scale * (f32::from(q) - 32.0)
+                        half(3, 2 * (i / 256)) * scale * (f32::from(q) - 32.0)
                     }
                 };
                 assert_eq!(found.to_bits(), wanted.to_bits(), "{dtype} element {i}");

@@ -90,7 +90,7 @@ pub fn planes<Q: QuantFormat>(rows: u64, cols: u64) -> Vec<Vec<u8>> {
         TensorFormat::Q5_0 => vec![random(n / 2), random(n / 8), scales(blocks)],
         TensorFormat::Q4_K => vec![random(n / 2), sub_scales(2 * blocks), small(blocks / 4)],
         TensorFormat::Q5_K => vec![random(n / 2), random(n / 8), sub_scales(2 * blocks), small(blocks / 4)],
-        TensorFormat::Q6_K => vec![random(n / 2), random(n / 4), random(n / 16), small(blocks / 8)],
+        TensorFormat::Q6_K => vec![random(n / 2), random(n / 4), random(n / 16), small(blocks / 4)],
         TensorFormat::NVFP4 => {
             // e4m3 codes from 0.5 to 3.75, of either sign.
             let codes = (0..2 * blocks).map(|i| (0x30 + (bits(8, i) % 24) as u8) | (bits(9, i) as u8 & 0x80));

@@ -164,7 +164,7 @@ impl SyntheticSource {
                         fills.push(words(scales, 0x1f1f_1f1f, 0x2020_2020));
                         let d = spread.deviation / (2341.5f64 * 341.5).sqrt();
                         // Of either sign; halves this small have few bits to vary.
-                        fills.push(halves("d", 0x8000_8000, both(half(d))));
+                        fills.push(halves("d", 0x8000, half(d)));
                         DType::Q6_K
                     }
                     _ => {

@@ -136,6 +136,9 @@ fn sub_blocks(
             let half = f16::from_f64(sign * spread * deviation / (integer_deviation(levels) * scale));
             halves.extend(half.to_le_bytes());
             d = half.to_f32();
+            if format == TensorFormat::Q6_K {
+                halves.extend([0, 0]); // the other half of its word
+            }
             if minima {
                 // On the average, minima are the middle of the range.
                 let half = f16::from_f64(f64::from(d) * (levels - 1.0) / 2.0);
