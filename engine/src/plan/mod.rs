@@ -224,6 +224,9 @@ impl Plan {
     }
 }
 
+/// Bytes of dynamic shared memory that a launch may have without asking.
+const UNASKED_SHARED: u32 = 48 << 10;
+
 /// Builds a [`Plan`], remembering where it is so that errors can say so.
 #[derive(Debug)]
 pub struct PlanBuilder<'e> {
@@ -290,6 +293,11 @@ impl<'e> PlanBuilder<'e> {
             .expect_device(self.engine.device())
             .map_err(|source| PlanError::Device { at: label, source })?;
         self.checker.launch(&self.arena, label, &launch)?;
+        if launch.shared > UNASKED_SHARED {
+            // One value for all plans that launch the function: the device keeps the last one that it was given.
+            let room = self.engine.device().info().max_shared.saturating_sub(function.info().static_shared);
+            function.allow_shared(room).map_err(|source| PlanError::Device { at: label, source })?;
+        }
         let pointers = launch.args.slots().iter().enumerate();
         let access = pointers.filter_map(|(index, slot)| match slot {
             ArgSlot::Pointer { buffer, access, .. } => {
