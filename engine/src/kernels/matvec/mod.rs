@@ -216,7 +216,7 @@ fn geometry(index: usize) -> (u32, u32) {
 
 fn case((rows, cols): (u32, u32), tokens: u32, apart: u32, (blocks, threads): (u32, u32)) -> Case {
     // The widest rows with a norm leave no room for the rings of more.
-    let threads = if cols > CHUNK as u32 { MIN_THREADS } else { threads };
+    let threads = if u64::from(cols) > CHUNK / 2 { MIN_THREADS } else { threads };
     let tokens_text = if tokens == 1 { String::new() } else { format!(", {tokens} tokens") };
     Case::new(format!("[{rows}, {cols}]{tokens_text}, {blocks} blocks of {threads}"))
         .u32("rows", rows)
