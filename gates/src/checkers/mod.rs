@@ -62,14 +62,18 @@ impl Gate for Checkers {
             },
         },
         Tooth {
-            fault: "a walk with a norm that lost its barriers",
-            must_say: "kernel rms_norm: shared-memory race",
-            bite: |cx, report| walks::bite(cx, report, "rms_norm", PtxFault::Unsynchronised, Checks::RACE),
+            fault: "a walk with an argmax that lost its barriers",
+            must_say: "kernel argmax_partial: shared-memory race",
+            bite: |cx, report| {
+                walks::bite(cx, report, "argmax_partial", PtxFault::Unsynchronised, Checks::RACE)
+            },
         },
         Tooth {
-            fault: "a walk with a norm that stores through its weights",
-            must_say: "kernel rms_norm: store through parameter",
-            bite: |cx, report| walks::bite(cx, report, "rms_norm", PtxFault::Stores("weight"), Checks::ALL),
+            fault: "a walk with an argmax that stores through its logits",
+            must_say: "kernel argmax_partial: store through parameter",
+            bite: |cx, report| {
+                walks::bite(cx, report, "argmax_partial", PtxFault::Stores("logits"), Checks::ALL)
+            },
         },
         Tooth {
             fault: "a walk with a kernel that reads the launch ahead's output before it waits for it",
