@@ -5,6 +5,7 @@
 #include "bw_math.cuh"
 #include "bw_prototypes.cuh"
 #include "dependent.cuh"
+#include "rope.cuh"
 #include "warp.cuh"
 
 using namespace bw;
@@ -68,13 +69,7 @@ __device__ __forceinline__ void rope_kv(float* qkv, const uint32_t* position, co
   const uint32_t at = *position + blockIdx.y;
   float* row = qkv + (static_cast<uint64_t>(blockIdx.y) * (q_heads + 2 * kv_heads) + head) * head_dim;
   float a = row[first], b = row[second];
-  if (head < q_heads + kv_heads) {
-    float s, c;
-    bw::sincos(static_cast<float>(at) * inv_freq[pair], s, c);
-    const float rotated_a = fmaf(a, c, -(b * s)), rotated_b = fmaf(b, c, a * s);
-    a = rotated_a;
-    b = rotated_b;
-  }
+  if (head < q_heads + kv_heads) rotate(rotation_at(at, inv_freq[pair]), a, b);
   if (head < q_heads) {
     row[first] = a;
     row[second] = b;
@@ -101,7 +96,7 @@ __device__ __forceinline__ void attn_split(const float* q, const typename Cache:
   __shared__ float score[HEADS][KEYS];
   __shared__ __align__(16) float warp_out[WARPS][HEADS][DIM];
 
-  dependent_trigger();
+  dependent_trigger();  // the blocks of the projection behind have weights to fetch meanwhile
   dependent_wait();
   const uint32_t kv_head = blockIdx.x, token = blockIdx.y, chunk = blockIdx.z;
   const uint32_t t_kv = *position + token + 1;

@@ -28,11 +28,7 @@ __device__ __forceinline__ void gate_up(const typename K::Planes& planes, const 
   act += token_row(rows);
   const uint32_t id = chosen(ids);
   if (id >= experts) return fill_nan(act, rows);
-  const uint32_t first = id * 2 * rows;
-  walk_rows<K, 2>(
-      planes, input, rows, cols, [&](uint32_t task, uint32_t r) { return first + task + r * rows; },
-      [](uint32_t) { return Nothing{}; },
-      [&](uint32_t task, const float(&total)[2], Nothing) { act[task] = swiglu(total[0], total[1], limit); });
+  gated_product<K>(planes, input, id * 2 * rows, act, rows, cols, limit);
 }
 
 // y[token, place, row] = row `row` of expert ids[token, place] times act[token, place].
@@ -42,10 +38,7 @@ __device__ __forceinline__ void down(const typename K::Planes& planes, const uin
   y += token_row(rows);
   const uint32_t id = chosen(ids);
   if (id >= experts) return fill_nan(y, rows);
-  const uint32_t first = id * rows;
-  walk_rows<K, 1>(
-      planes, input, rows, cols, [&](uint32_t task, uint32_t) { return first + task; }, [](uint32_t) { return Nothing{}; },
-      [&](uint32_t task, const float(&total)[1], Nothing) { y[task] = total[0]; });
+  product<K>(planes, input, id * rows, nullptr, y, rows, cols);
 }
 
 }  // namespace bw

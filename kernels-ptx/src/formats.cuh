@@ -30,6 +30,40 @@ struct NoRowScale {
   }
 };
 
+// ---- activations of a block of 32, for formats of which a vector has one ------------------------------------------------------
+
+struct BlockVector {
+  static constexpr uint32_t LANES = 8;
+  static constexpr uint32_t WEIGHTS = 32;
+  static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) { return (vector + lane) * STRIDE; }
+};
+
+struct FloatBlock : BlockVector {
+  struct Activations {
+    float4 v[8];
+    float sum;  // where the format has SUMS
+  };
+  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
+    Activations a;
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) a.v[i] = reinterpret_cast<const float4*>(at)[i];
+    a.sum = at[32];
+    return a;
+  }
+};
+
+struct Int16Block : BlockVector {
+  struct Activations {
+    uint4 v[4];
+    float scale;
+    int32_t sum[2];  // of the block, or of its halves, as the format has SUMS
+  };
+  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
+    const uint4* v = reinterpret_cast<const uint4*>(at);
+    return {{v[0], v[1], v[2], v[3]}, at[16], {__float_as_int(at[17]), __float_as_int(at[18])}};
+  }
+};
+
 // ---- float planes: one pointer, [rows, cols] --------------------------------------------------------------------------------
 
 template <uint32_t WEIGHTS_A_VECTOR>
@@ -214,8 +248,6 @@ struct Q8_0Int16 : Q8_0Base {
 
 template <class Scale>
 struct Q4Base : NoRowScale {
-  static constexpr uint32_t LANES = 8;
-  static constexpr uint32_t WEIGHTS = 32;
   using Cursor = ScaledCursor<Scale>;
   struct Planes {
     const uint8_t* qs;
@@ -245,21 +277,7 @@ struct Q4Base : NoRowScale {
 };
 
 template <class Scale>
-struct Q4Float : Q4Base<Scale> {
-  struct Activations {
-    float4 v[8];
-    float sum;
-  };
-  static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * STRIDE;
-  }
-  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
-    Activations a;
-#pragma unroll
-    for (uint32_t i = 0; i < 8; ++i) a.v[i] = reinterpret_cast<const float4*>(at)[i];
-    a.sum = at[32];
-    return a;
-  }
+struct Q4Float : Q4Base<Scale>, FloatBlock {
   static __device__ __forceinline__ float centred(const uint4& q, const Activations& a) {
     float s0 = 0.0f, s1 = 0.0f;
     nibble_products(q.x, a.v[0], a.v[4], s0, s1);
@@ -288,27 +306,15 @@ struct Q4_1 : Q4Float<uint32_t> {
 };
 
 template <class Scale>
-struct Q4Int16 : Q4Base<Scale> {
+struct Q4Int16 : Q4Base<Scale>, Int16Block {
   static constexpr uint32_t SUMS = 1;
-  struct Activations {
-    uint4 v[4];
-    float scale;
-    int32_t sum;
-  };
-  static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * STRIDE;
-  }
-  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
-    const uint4* v = reinterpret_cast<const uint4*>(at);
-    return {{v[0], v[1], v[2], v[3]}, at[16], __float_as_int(at[17])};
-  }
   static __device__ __forceinline__ int32_t word(uint32_t q, uint32_t l0, uint32_t l1, uint32_t h0, uint32_t h1, int32_t s) {
     const uint32_t low = q & 0x0f0f0f0fu, high = (q >> 4) & 0x0f0f0f0fu;
     return dp2a_hi(h1, high, dp2a_lo(h0, high, dp2a_hi(l1, low, dp2a_lo(l0, low, s))));
   }
   // Σ (n − 8) · q, exact: |Σ| ≤ 32 · 15 · 32767 + 8 · 32 · 32767 < 2^25.
   static __device__ __forceinline__ int32_t centred(const uint4& q, const Activations& a) {
-    int32_t s = -8 * a.sum;
+    int32_t s = -8 * a.sum[0];
     s = word(q.x, a.v[0].x, a.v[0].y, a.v[2].x, a.v[2].y, s);
     s = word(q.y, a.v[0].z, a.v[0].w, a.v[2].z, a.v[2].w, s);
     s = word(q.z, a.v[1].x, a.v[1].y, a.v[3].x, a.v[3].y, s);
@@ -326,7 +332,7 @@ struct Q4_1Int16 : Q4Int16<uint32_t> {
   static __device__ __forceinline__ float accumulate(const Raw& w, const Activations& a, float sum) {
     const float d = f32_from_f16(static_cast<uint16_t>(w.scale)), m = f32_from_f16(static_cast<uint16_t>(w.scale >> 16));
     sum = fmaf(d * a.scale, static_cast<float>(centred(w.q, a)), sum);
-    return fmaf(fmaf(8.0f, d, m) * a.scale, static_cast<float>(a.sum), sum);
+    return fmaf(fmaf(8.0f, d, m) * a.scale, static_cast<float>(a.sum[0]), sum);
   }
 };
 
@@ -336,8 +342,6 @@ struct Q4_1Int16 : Q4Int16<uint32_t> {
 // with `global`, at the end of the row.
 
 struct NVFP4Base {
-  static constexpr uint32_t LANES = 8;
-  static constexpr uint32_t WEIGHTS = 32;
   using Cursor = ScaledCursor<uint16_t>;
   struct Planes {
     const uint8_t* qs;
@@ -367,20 +371,8 @@ struct NVFP4Base {
   }
 };
 
-struct NVFP4 : NVFP4Base {
+struct NVFP4 : NVFP4Base, FloatBlock {
   static constexpr uint32_t SUMS = 0;
-  struct Activations {
-    float4 v[8];
-  };
-  static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * STRIDE;
-  }
-  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
-    Activations a;
-#pragma unroll
-    for (uint32_t i = 0; i < 8; ++i) a.v[i] = reinterpret_cast<const float4*>(at)[i];
-    return a;
-  }
   // A byte b as 2^23 + b in the bits of a float, less 2^23 + 16.
   static __device__ __forceinline__ void four(uint32_t b, float4 x, float& s0, float& s1) {
     constexpr float BIAS = 8388624.0f;
@@ -406,20 +398,8 @@ struct NVFP4 : NVFP4Base {
   }
 };
 
-struct NVFP4Int16 : NVFP4Base {
+struct NVFP4Int16 : NVFP4Base, Int16Block {
   static constexpr uint32_t SUMS = 2;
-  struct Activations {
-    uint4 v[4];
-    float scale;
-    int32_t sum[2];
-  };
-  static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * STRIDE;
-  }
-  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
-    const uint4* v = reinterpret_cast<const uint4*>(at);
-    return {{v[0], v[1], v[2], v[3]}, at[16], {__float_as_int(at[17]), __float_as_int(at[18])}};
-  }
   static __device__ __forceinline__ int32_t word(uint32_t q, uint4 x, int32_t s) {
     const uint32_t flipped = q ^ 0x88888888u;
     const uint32_t low = biased(q, flipped), high = biased(q >> 16, flipped >> 16);

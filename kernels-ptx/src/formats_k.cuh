@@ -9,45 +9,11 @@
 
 namespace bw {
 
-// ---- activations of a block of 32 --------------------------------------------------------------------------------------------
-
-struct SubBlocks : NoRowScale {
-  static constexpr uint32_t LANES = 8;
-  static constexpr uint32_t WEIGHTS = 32;
-};
-
-struct SubBlocksFloat : SubBlocks {
+struct SubBlocksFloat : NoRowScale, FloatBlock {
   static constexpr uint32_t SUMS = 1;
-  struct Activations {
-    float4 v[8];
-    float sum;
-  };
-  static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * STRIDE;
-  }
-  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
-    Activations a;
-#pragma unroll
-    for (uint32_t i = 0; i < 8; ++i) a.v[i] = reinterpret_cast<const float4*>(at)[i];
-    a.sum = at[32];
-    return a;
-  }
 };
 
-struct SubBlocksInt16 : SubBlocks {
-  struct Activations {
-    uint4 v[4];
-    float scale;
-    int32_t sum[2];  // of the block, or of its halves
-  };
-  static __device__ __forceinline__ uint32_t offset(uint32_t vector, uint32_t lane) {
-    return (vector + lane) * STRIDE;
-  }
-  static __device__ __forceinline__ Activations activations(const float* at, uint32_t) {
-    const uint4* v = reinterpret_cast<const uint4*>(at);
-    return {{v[0], v[1], v[2], v[3]}, at[16], {__float_as_int(at[17]), __float_as_int(at[18])}};
-  }
-};
+struct SubBlocksInt16 : NoRowScale, Int16Block {};
 
 // ---- unpacking ----------------------------------------------------------------------------------------------------------------
 

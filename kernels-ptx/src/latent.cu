@@ -60,11 +60,7 @@ template <class K>
 __device__ __forceinline__ void heads_matvec(const typename K::Planes& planes, const float* x, float* y, uint32_t heads,
                                              uint32_t rows, uint32_t cols) {
   const uint64_t at = static_cast<uint64_t>(blockIdx.x) * heads + blockIdx.z;
-  const uint32_t first = blockIdx.z * rows;
-  y += at * rows;
-  walk_rows<K, 1>(
-      planes, FloatRow<FloatStage>{x + at * cols, nullptr, 0.0f}, rows, cols, [&](uint32_t task, uint32_t) { return first + task; },
-      [](uint32_t) { return Nothing{}; }, [&](uint32_t task, const float(&total)[1], Nothing) { y[task] = total[0]; });
+  product<K>(planes, FloatRow<FloatStage>{x + at * cols, nullptr, 0.0f}, blockIdx.z * rows, nullptr, y + at * rows, rows, cols);
 }
 
 // Block (four heads, chunk, token): for each head the chunk's softmax-weighted latents, its largest score and the sum of its

@@ -1,6 +1,6 @@
 // What is done with the rows' sums: y = W · x with its residual, the gated pair, and the projections of attention.
 #pragma once
-#include "bw_math.cuh"
+#include "rope.cuh"
 #include "rows.cuh"
 #include "swiglu.cuh"
 
@@ -10,28 +10,38 @@ struct Nothing {};
 
 __device__ __forceinline__ uint64_t token_row(uint32_t stride) { return static_cast<uint64_t>(blockIdx.x) * stride; }
 
-// y[token, row] = (residual[token, row] +) w[row] · x[token]
+// y[row] = (residual[row] +) w[first + row] · x, of the token that `input` is; `rows` rows.
+template <class K, class Input>
+__device__ __forceinline__ void product(const typename K::Planes& planes, const Input& input, uint32_t first, const float* residual,
+                                        float* y, uint32_t rows, uint32_t cols) {
+  walk_rows<K, 1>(
+      planes, input, rows, cols, [&](uint32_t task, uint32_t) { return first + task; },
+      [&](uint32_t task) { return residual != nullptr ? residual[task] : 0.0f; },
+      [&](uint32_t task, const float(&total)[1], float before) { y[task] = residual != nullptr ? before + total[0] : total[0]; });
+}
+
+// y[row] = swiglu(w[first + row] · x, w[first + rows + row] · x, limit): gate above up, of `rows` rows each.
+template <class K, class Input>
+__device__ __forceinline__ void gated_product(const typename K::Planes& planes, const Input& input, uint32_t first, float* y,
+                                              uint32_t rows, uint32_t cols, float limit) {
+  walk_rows<K, 2>(
+      planes, input, rows, cols, [&](uint32_t task, uint32_t r) { return first + task + r * rows; },
+      [](uint32_t) { return Nothing{}; },
+      [&](uint32_t task, const float(&total)[2], Nothing) { y[task] = swiglu(total[0], total[1], limit); });
+}
+
+// y[token] = (residual[token] +) w · x[token]
 template <class K, class Input>
 __device__ __forceinline__ void matvec(const typename K::Planes& planes, const Input& input, const float* residual, float* y,
                                        uint32_t rows, uint32_t cols) {
-  y += token_row(rows);
-  const bool adds = residual != nullptr;
-  if (adds) residual += token_row(rows);
-  walk_rows<K, 1>(
-      planes, input, rows, cols, [](uint32_t task, uint32_t) { return task; },
-      [&](uint32_t task) { return adds ? residual[task] : 0.0f; },
-      [&](uint32_t task, const float(&total)[1], float before) { y[task] = adds ? before + total[0] : total[0]; });
+  product<K>(planes, input, 0, residual != nullptr ? residual + token_row(rows) : nullptr, y + token_row(rows), rows, cols);
 }
 
-// y[token, row] = swiglu(w[row] · x[token], w[rows + row] · x[token], limit), over a plane of 2·rows rows.
+// y[token] = swiglu of both halves of w, times x[token]
 template <class K, class Input>
 __device__ __forceinline__ void matvec_swiglu(const typename K::Planes& planes, const Input& input, float* y, uint32_t rows,
                                               uint32_t cols, float limit) {
-  y += token_row(rows);
-  walk_rows<K, 2>(
-      planes, input, rows, cols, [&](uint32_t task, uint32_t r) { return task + r * rows; },
-      [](uint32_t) { return Nothing{}; },
-      [&](uint32_t task, const float(&total)[2], Nothing) { y[task] = swiglu(total[0], total[1], limit); });
+  gated_product<K>(planes, input, 0, y + token_row(rows), rows, cols, limit);
 }
 
 // Where the projections of attention go. Queries are rotated and kept as float32, keys are rotated and, as values are, narrowed
@@ -66,19 +76,15 @@ __device__ __forceinline__ void qkv_rope(const typename K::Planes& planes, const
       planes, input, tasks, cols,
       [&](uint32_t task, uint32_t r) { return task / pairs * out.head_dim + element(task % pairs, r); },
       [&](uint32_t task) {
-        float2 rotation = make_float2(0.0f, 1.0f);  // sine, cosine
+        Rotation rotation = {0.0f, 1.0f};
         if (task < (out.q_heads + out.k_heads) * pairs && threadIdx.x % K::LANES == 0)
-          bw::sincos(static_cast<float>(*out.position + blockIdx.x) * out.inv_freq[task % pairs], rotation.x, rotation.y);
+          rotation = rotation_at(*out.position + blockIdx.x, out.inv_freq[task % pairs]);
         return rotation;
       },
-      [&](uint32_t task, const float(&total)[2], float2 rotation) {
+      [&](uint32_t task, const float(&total)[2], Rotation rotation) {
         const uint32_t head = task / pairs, pair = task % pairs;
         float a = total[0], b = total[1];
-        if (head < out.q_heads + out.k_heads) {
-          const float s = rotation.x, c = rotation.y;
-          a = fmaf(total[0], c, -(total[1] * s));
-          b = fmaf(total[1], c, total[0] * s);
-        }
+        if (head < out.q_heads + out.k_heads) rotate(rotation, a, b);
         if (head < out.q_heads) {
           float* q = out.q + token_row(out.q_heads * out.head_dim) + head * out.head_dim;
           q[element(pair, 0)] = a;

@@ -91,6 +91,8 @@ constexpr uint32_t STRIDE = 36;
 // columns, call together.
 struct FloatStage {
   template <uint32_t SUMS>
+  static constexpr bool FINISHES = SUMS != 0;  // whether a quad that is staged as it was read is not yet what it should be
+  template <uint32_t SUMS>
   static __device__ __forceinline__ void finish(float* block, uint32_t i, float4 v) {
     *reinterpret_cast<float4*>(block + (i & 7u) * 4) = v;
     if (SUMS != 0) {
@@ -101,6 +103,8 @@ struct FloatStage {
 };
 
 struct Int16Stage {
+  template <uint32_t SUMS>
+  static constexpr bool FINISHES = true;
   template <uint32_t SUMS>
   static __device__ __forceinline__ void store(float* block, uint32_t i, uint2 v, float scale) {
     *reinterpret_cast<uint2*>(block + (i & 7u) * 2) = v;
@@ -179,6 +183,7 @@ struct FloatRow {
       }
       scale = inverse_rms_folded(squared, cols, eps);
     }
+    if (!normed && !S::template FINISHES<SUMS>) return;
     // One quad at a time: this is short beside the code that it would take to have several at once.
 #pragma unroll 1
     for (uint32_t i = begin; i < padded / 4; i += step) {
