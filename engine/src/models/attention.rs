@@ -62,8 +62,8 @@ impl Attention {
         let LayerCache::Kv { k, v } = cache else {
             let reason = format!("the cache holds {} for this layer: make it for this model", cache.kind());
             let refused: Result<Launch, _> =
-                Err(LaunchError { kernel: "rope_kv", argument: "k_cache", reason });
-            b.push("rope, kv", refused)?;
+                Err(LaunchError { kernel: "qkv_rope", argument: "k_cache", reason });
+            b.push("q, k, v, rope, cache", refused)?;
             return Ok(());
         };
         let t = cx.tokens as usize;
@@ -102,6 +102,7 @@ impl Attention {
         (k, v): (&KvBuffer, &KvBuffer),
     ) -> Result<(), PlanError> {
         let c = cx.config;
+        let ((k, format), (v, other)) = (k.bytes_as_f32()?, v.bytes_as_f32()?);
         let mut left = [c.heads, c.kv_heads, c.kv_heads];
         for weight in self.qkv.parts() {
             // The rows of a part are heads of the three projections, in order.
@@ -112,12 +113,10 @@ impl Attention {
                 heads -= taken;
                 taken
             });
-            let launch = match (k.bytes_as_f32(), v.bytes_as_f32()) {
-                (Ok((k, format)), Ok((v, other))) if format == other => {
-                    qkv_rope(b, weight, cx, x, self, q, (&k, &v, format), [q_heads, k_heads, v_heads])
-                }
-                (Ok(_), Ok(_)) => Err(mixed_kv()),
-                (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+            let launch = if format == other {
+                qkv_rope(b, weight, cx, x, self, q, (&k, &v, format), [q_heads, k_heads, v_heads])
+            } else {
+                Err(mixed_kv())
             };
             b.push("q, k, v, rope, cache", launch)?;
         }
@@ -150,7 +149,8 @@ fn qkv_rope(
     let interleaved = u32::from(c.rope.pairing == RopePairing::Interleaved);
     let (cols, tokens, norm, eps) = (weight.cols() as u32, cx.tokens, Some(&layer.norm), c.eps);
     let (position, inv_freq, cache_heads, dim) = (cx.position, cx.inv_freq, c.kv_heads, c.head_dim);
-    let Share { blocks, threads, room } = share(b, weight, (q_heads + k_heads + v_heads) * dim / 2);
+    let Share { blocks, threads, room } =
+        share(b, weight, (q_heads + k_heads + v_heads) * dim / 2, (tokens, 1));
     if wants_i16(b, weight) {
         return by_format!(weight, (x, norm, eps, position, inv_freq, q, k, v, format, q_heads, k_heads, v_heads, cache_heads, dim,
             interleaved, cols, tokens, cols, blocks, threads, room), Q8_0 => kernels::qkv_rope_i16_q8_0,

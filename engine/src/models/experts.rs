@@ -11,7 +11,7 @@ use crate::cache::RouteSlot;
 use crate::device::Buffer;
 use crate::engine::Engine;
 use crate::kernel::{BF16, F16, F32, Launch, LaunchError, NVFP4, RawTensor, TensorFormat};
-use crate::kernels::matvec::RowWalk;
+use crate::kernels::matvec::Share;
 use crate::kernels::{experts as kernels, router};
 use crate::options::ExpertArm;
 use crate::plan::{Arena, PlanBuilder, PlanError, Scratch};
@@ -140,8 +140,8 @@ fn gate_up(
 ) -> Result<(), PlanError> {
     let (rows, cols, experts, k, limit, tokens) =
         (s.inter, s.hidden, s.experts, s.selected, s.limit, x.tokens());
-    let (blocks, threads) = share_places(b, w, rows, k);
-    let int16 = if wants_i16(b, w) { Some(x.quantised(b, &b.arena())?) } else { None };
+    let Share { blocks, threads, .. } = share(b, w, rows, (tokens, k));
+    let int16 = if wants_i16(b, w) { Some(x.quantised(b)?) } else { None };
     let launch = if let Some(x) = &int16 {
         by_format!(w, (ids, &x.q, &x.scale, act, rows, cols, experts, k, limit, tokens, blocks, threads),
             NVFP4 => kernels::experts_gate_up_i16_nvfp4)
@@ -164,8 +164,8 @@ fn down(
     tokens: u32,
 ) -> Result<(), PlanError> {
     let (rows, cols, experts, k) = (s.hidden, s.inter, s.experts, s.selected);
-    let (blocks, threads) = share_places(b, w, rows, k);
-    let int16 = if wants_i16(b, w) { Some(act.quantised(b, &b.arena())?) } else { None };
+    let Share { blocks, threads, .. } = share(b, w, rows, (tokens, k));
+    let int16 = if wants_i16(b, w) { Some(act.quantised(b)?) } else { None };
     let launch = if let Some(act) = &int16 {
         by_format!(w, (ids, &act.q, &act.scale, y, rows, cols, experts, k, tokens, blocks, threads),
             NVFP4 => kernels::experts_down_i16_nvfp4)
@@ -176,14 +176,6 @@ fn down(
     };
     b.push("experts down", launch)?;
     Ok(())
-}
-
-/// [`share`] where `k` experts of a token are read side by side.
-fn share_places(b: &PlanBuilder<'_>, w: &RawTensor, rows: u32, k: u32) -> (u32, u32) {
-    let blocks = share(b, w, rows).blocks.div_ceil(k.max(1));
-    let shared = b.engine().device().info().max_shared;
-    let share = RowWalk::of(w.format()).share(rows, blocks, w.cols() as u32, shared);
-    (blocks, share.threads)
 }
 
 /// The experts of one layer, launched one by one for the selection that the device's router made.

@@ -8,7 +8,7 @@ use crate::kernel::{
 use crate::kernels::matvec::{RowWalk, Share};
 use crate::kernels::{matvec, norm};
 use crate::options::Activations;
-use crate::plan::{Arena, PlanBuilder, PlanError, Scratch};
+use crate::plan::{PlanBuilder, PlanError, Scratch};
 
 /// What linear layers read, one float32 row a token, with the norm that they apply to it.
 #[derive(Debug)]
@@ -93,8 +93,8 @@ impl LinearInput {
     }
 
     /// The rows as int16.
-    pub(super) fn quantised(&self, b: &mut PlanBuilder<'_>, arena: &Arena) -> Result<Int16Rows, PlanError> {
-        let (tokens, cols) = (self.tokens as usize, self.cols as usize);
+    pub(super) fn quantised(&self, b: &mut PlanBuilder<'_>) -> Result<Int16Rows, PlanError> {
+        let (arena, tokens, cols) = (b.arena(), self.tokens as usize, self.cols as usize);
         let q = arena.take(tokens * cols, "int16 activations")?;
         let scale = arena.take(tokens * cols.div_ceil(32), "int16 scales")?;
         b.push("quantise", norm::quantise_i16(&self.rows, &q, &scale, self.cols, self.tokens, self.stride))?;
@@ -106,16 +106,21 @@ impl LinearInput {
     }
 }
 
-/// How many blocks share the `tasks` of a token, and their threads. The simulated device gets as few blocks as fill its threads: each
-/// prepares the activations for itself.
-pub(super) fn share(b: &PlanBuilder<'_>, weight: &RawTensor, tasks: u32) -> Share {
+/// How many blocks share `tasks` tasks, and their threads, where a launch has such a product for each of `tokens` tokens and, of each
+/// token, `places` of them. The simulated device gets as few blocks as fill its threads: each prepares the activations for itself.
+pub(super) fn share(
+    b: &PlanBuilder<'_>,
+    weight: &RawTensor,
+    tasks: u32,
+    (tokens, places): (u32, u32),
+) -> Share {
     let walk = RowWalk::of(weight.format());
     let info = b.engine().device().info();
     let blocks = match info.kind {
         DeviceKind::Cuda => info.sm_count.min(tasks),
-        DeviceKind::Sim => (tasks * walk.lanes).div_ceil(256).min(8),
+        DeviceKind::Sim => (tasks * walk.lanes).div_ceil(256).min(8).div_ceil(tokens.max(1)),
     };
-    walk.share(tasks, blocks, weight.cols() as u32, info.max_shared)
+    walk.share(tasks, blocks.div_ceil(places.max(1)), weight.cols() as u32, info.max_shared)
 }
 
 pub(super) fn unfit(weight: &RawTensor) -> LaunchError {
@@ -149,7 +154,7 @@ pub fn matvec(
     y: &Buffer<f32>,
 ) -> Result<Launch, LaunchError> {
     let (rows, cols, tokens) = (weight.rows() as u32, weight.cols() as u32, x.tokens());
-    let ((norm, eps), Share { blocks, threads, room }) = (x.norm(), share(b, weight, rows));
+    let ((norm, eps), Share { blocks, threads, room }) = (x.norm(), share(b, weight, rows, (tokens, 1)));
     let (x, stride) = (&x.rows, x.stride);
     if wants_i16(b, weight) {
         return by_format!(weight, (x, norm, eps, residual, y, rows, cols, tokens, stride, blocks, threads, room),
@@ -161,8 +166,8 @@ pub fn matvec(
     by_format!(weight, (x, norm, eps, residual, y, rows, cols, tokens, stride, blocks, threads, room), F32 => matvec::matvec_f32,
         F16 => matvec::matvec_f16, BF16 => matvec::matvec_bf16, Q8_0 => matvec::matvec_q8_0, Q4_0 => matvec::matvec_q4_0,
         Q4_1 => matvec::matvec_q4_1, NVFP4 => matvec::matvec_nvfp4,
-            Q5_0 => matvec::matvec_q5_0, Q4_K => matvec::matvec_q4_k, Q5_K => matvec::matvec_q5_k,
-            Q6_K => matvec::matvec_q6_k)
+        Q5_0 => matvec::matvec_q5_0, Q4_K => matvec::matvec_q4_k, Q5_K => matvec::matvec_q5_k,
+        Q6_K => matvec::matvec_q6_k)
 }
 
 /// `y[r] = silu(min(W[r]·x, limit)) · clamp(W[rows + r]·x, ±limit)` for every row of `x`; `W` is `[2·rows, cols]`, gate above up.
@@ -174,7 +179,7 @@ pub fn matvec_swiglu(
     y: &Buffer<f32>,
 ) -> Result<Launch, LaunchError> {
     let (rows, cols, tokens) = ((weight.rows() / 2) as u32, weight.cols() as u32, x.tokens());
-    let ((norm, eps), Share { blocks, threads, room }) = (x.norm(), share(b, weight, rows));
+    let ((norm, eps), Share { blocks, threads, room }) = (x.norm(), share(b, weight, rows, (tokens, 1)));
     let (x, stride) = (&x.rows, x.stride);
     if wants_i16(b, weight) {
         return by_format!(weight, (x, norm, eps, y, rows, cols, limit, tokens, stride, blocks, threads, room),
@@ -187,8 +192,8 @@ pub fn matvec_swiglu(
         F32 => matvec::matvec_swiglu_f32, F16 => matvec::matvec_swiglu_f16, BF16 => matvec::matvec_swiglu_bf16,
         Q8_0 => matvec::matvec_swiglu_q8_0, Q4_0 => matvec::matvec_swiglu_q4_0, Q4_1 => matvec::matvec_swiglu_q4_1,
         NVFP4 => matvec::matvec_swiglu_nvfp4,
-            Q5_0 => matvec::matvec_swiglu_q5_0, Q4_K => matvec::matvec_swiglu_q4_k, Q5_K => matvec::matvec_swiglu_q5_k,
-            Q6_K => matvec::matvec_swiglu_q6_k)
+        Q5_0 => matvec::matvec_swiglu_q5_0, Q4_K => matvec::matvec_swiglu_q4_k, Q5_K => matvec::matvec_swiglu_q5_k,
+        Q6_K => matvec::matvec_swiglu_q6_k)
 }
 
 /// Rows that are read by one input: one matrix where their formats agree, else one for each.

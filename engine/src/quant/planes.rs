@@ -48,18 +48,7 @@ pub fn plane_block_bytes(dtype: DType) -> Option<&'static [usize]> {
 /// # Panics
 /// If the number of planes is not that of `plane_block_bytes`.
 pub fn split(dtype: DType, bytes: &[u8], planes: &mut [&mut [u8]]) -> Result<(), QuantError> {
-    let sizes = plane_block_bytes(dtype).ok_or(QuantError::Unsupported {
-        dtype,
-        operation: "laid out for the device",
-        supported: DEVICE_TYPES,
-    })?;
-    assert_eq!(planes.len(), sizes.len(), "planes of {dtype}");
-    let size = dtype.block_bytes();
-    let blocks = bytes.len() / size;
-    check(dtype, "the tensor's data", bytes.len(), blocks * size)?;
-    for (plane, size) in planes.iter().zip(sizes) {
-        check(dtype, "a plane", plane.len(), blocks * size)?;
-    }
+    checked(dtype, "laid out for the device", bytes.len(), planes.iter().map(|plane| plane.len()))?;
 
     match (dtype, planes) {
         (_, [data]) => data.copy_from_slice(bytes),
@@ -96,6 +85,27 @@ pub fn split(dtype: DType, bytes: &[u8], planes: &mut [&mut [u8]]) -> Result<(),
     Ok(())
 }
 
+/// The bytes a block in each plane of `dtype`, where `bytes` are whole blocks and each of `planes` bytes its part of them.
+fn checked(
+    dtype: DType,
+    operation: &'static str,
+    bytes: usize,
+    planes: impl ExactSizeIterator<Item = usize>,
+) -> Result<&'static [usize], QuantError> {
+    let sizes = plane_block_bytes(dtype).ok_or(QuantError::Unsupported {
+        dtype,
+        operation,
+        supported: DEVICE_TYPES,
+    })?;
+    assert_eq!(planes.len(), sizes.len(), "planes of {dtype}");
+    let blocks = bytes / dtype.block_bytes();
+    check(dtype, "the tensor's data", bytes, blocks * dtype.block_bytes())?;
+    for (plane, size) in planes.zip(sizes) {
+        check(dtype, "a plane", plane, blocks * size)?;
+    }
+    Ok(sizes)
+}
+
 /// The inverse of [`split`]: the blocks of `dtype` whose planes these are.
 ///
 /// # Errors
@@ -104,18 +114,9 @@ pub fn split(dtype: DType, bytes: &[u8], planes: &mut [&mut [u8]]) -> Result<(),
 /// # Panics
 /// If the number of planes is not that of `plane_block_bytes`.
 pub fn join(dtype: DType, planes: &[&[u8]], bytes: &mut [u8]) -> Result<(), QuantError> {
-    let sizes = plane_block_bytes(dtype).ok_or(QuantError::Unsupported {
-        dtype,
-        operation: "put together from planes",
-        supported: DEVICE_TYPES,
-    })?;
-    assert_eq!(planes.len(), sizes.len(), "planes of {dtype}");
+    let lengths = planes.iter().map(|plane| plane.len());
+    let sizes = checked(dtype, "put together from planes", bytes.len(), lengths)?;
     let size = dtype.block_bytes();
-    let blocks = bytes.len() / size;
-    check(dtype, "the tensor's data", bytes.len(), blocks * size)?;
-    for (plane, size) in planes.iter().zip(sizes) {
-        check(dtype, "a plane", plane.len(), blocks * size)?;
-    }
     bytes.par_chunks_exact_mut(size).enumerate().for_each(|(i, block)| {
         let part = |plane: usize| &planes[plane][i * sizes[plane]..][..sizes[plane]];
         match dtype {
