@@ -1,6 +1,7 @@
 //! A model: layers of mixers and feed-forward networks of several kinds, and the walk over them.
 
 use super::attention::{Attention, AttentionContext, CHUNK};
+use super::ends::{embed_rows, push_argmax};
 use super::experts::{Routed, RoutedShape};
 use super::ffn::{DenseFfn, SwiGlu};
 use super::hyper::{self, HyperConnection, HyperShape};
@@ -14,10 +15,8 @@ use crate::config::ModelConfig;
 use crate::decode::Sampler;
 use crate::device::Buffer;
 use crate::engine::Engine;
-use crate::kernel::{
-    BF16, F16, F32, Launch, LaunchError, Q4_0, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, RawTensor, TensorFormat,
-};
-use crate::kernels::{embed, hyper as kernels, pipeline, sample};
+use crate::kernel::{Launch, LaunchError, RawTensor};
+use crate::kernels::{hyper as kernels, pipeline, sample};
 use crate::plan::{Arena, Plan, PlanBuilder, PlanError, Scratch};
 
 /// What mixes tokens in a layer.
@@ -562,48 +561,4 @@ impl Layer {
         };
         mixer + ffn + self.hyper.iter().flatten().map(HyperConnection::bytes).sum::<u64>()
     }
-}
-
-fn push_argmax(
-    b: &mut PlanBuilder<'_>,
-    arena: &Arena,
-    cache: &Cache,
-    logits: &Buffer<f32>,
-    vocab: u32,
-) -> Result<(), PlanError> {
-    let parts = sample::argmax_parts(vocab);
-    let value = arena.take(parts as usize, "argmax values")?;
-    let best = arena.take(parts as usize, "argmax indices")?;
-    b.push("argmax", sample::argmax_partial(logits, &value, &best, vocab))?;
-    b.push("next token", sample::argmax_advance(&value, &best, cache.tokens(), cache.position(), parts))?;
-    Ok(())
-}
-
-/// The embedding rows of the chunk's tokens, each `copies` times.
-fn embed_rows(
-    weight: &RawTensor,
-    cache: &Cache,
-    x: &Buffer<f32>,
-    copies: u32,
-    count: u32,
-) -> Result<Launch, LaunchError> {
-    let (vocab, cols) = (weight.rows() as u32, weight.cols() as u32);
-    let (tokens, position) = (cache.tokens(), cache.position());
-    macro_rules! call {
-        ($($format:ident => $kernel:ident),*) => {
-            match weight.format() {
-                $(TensorFormat::$format => match weight.typed::<$format>() {
-                    Some(w) => embed::$kernel(&w, tokens, position, x, cols, vocab, count, copies),
-                    None => unreachable!("the format has just been matched"),
-                },)*
-                format => Err(LaunchError {
-                    kernel: "embed",
-                    argument: "w",
-                    reason: format!("no kernel for embeddings of {format}"),
-                }),
-            }
-        };
-    }
-    call!(F32 => embed_f32, F16 => embed_f16, BF16 => embed_bf16, Q8_0 => embed_q8_0, Q4_0 => embed_q4_0,
-        Q4_1 => embed_q4_1, Q5_0 => embed_q5_0, Q4_K => embed_q4_k, Q5_K => embed_q5_k, Q6_K => embed_q6_k)
 }

@@ -2,6 +2,7 @@
 
 mod attention;
 mod checkpoint;
+mod ends;
 mod experts;
 mod ffn;
 mod glm5;
